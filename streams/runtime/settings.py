@@ -1,0 +1,124 @@
+"""Settings, read once at the edge: environment first, then what the local launcher wrote.
+
+Every setting is an environment variable with the prefix `HEADRACE_`, nested by `__`, for
+example `HEADRACE_KAFKA__BOOTSTRAP_SERVERS`. The launcher writes the addresses of what it
+started to `.headrace/stack.json` in the same shape; the environment wins over it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+
+def home() -> Path:
+    """The folder of everything local: `HEADRACE_HOME`, or `.headrace` in the project."""
+    default = Path(__file__).resolve().parents[2] / ".headrace"
+    return Path(os.environ.get("HEADRACE_HOME", default))
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kafka(_Part):
+    bootstrap_servers: str = "127.0.0.1:19092"
+    config: dict[str, str] = Field(default_factory=dict)
+    """Any further librdkafka setting, passed through to every client."""
+    replication_factor: int = 1
+
+
+class Registry(_Part):
+    url: str = "http://127.0.0.1:18081/apis/ccompat/v7"
+
+
+class Redis(_Part):
+    url: SecretStr = SecretStr("redis://127.0.0.1:16379/0")
+
+
+class ClickHouse(_Part):
+    url: SecretStr = SecretStr("http://default@127.0.0.1:18123/default")
+
+
+class Cassandra(_Part):
+    contact_points: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 19042
+    keyspace: str = "headrace"
+
+
+class S3(_Part):
+    url: str = "http://127.0.0.1:17070"
+    access_key: SecretStr = SecretStr("")
+    secret_key: SecretStr = SecretStr("")
+    bucket: str = "headrace"
+
+
+class Prometheus(_Part):
+    url: str = "http://127.0.0.1:19090"
+
+
+class Api(_Part):
+    host: str = "127.0.0.1"
+    port: int = 18080
+    issuer: str = "headrace-dev"
+    audience: str = "headrace"
+    keys_file: Path | None = None
+    """JWK set with the public keys that tokens are checked with; the dev issuer's by default."""
+
+
+class Settings(BaseSettings):
+    """All settings. Unknown `HEADRACE_*` names are refused at start, by name."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADRACE_", env_nested_delimiter="__", extra="ignore", frozen=True
+    )
+
+    kafka: Kafka = Kafka()
+    registry: Registry = Registry()
+    redis: Redis = Redis()
+    clickhouse: ClickHouse = ClickHouse()
+    cassandra: Cassandra = Cassandra()
+    s3: S3 = S3()
+    prometheus: Prometheus = Prometheus()
+    api: Api = Api()
+    log_level: str = "INFO"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        launched = InitSettingsSource(settings_cls, init_kwargs=_launched())
+        return init_settings, env_settings, launched
+
+    @classmethod
+    def read(cls) -> Settings:
+        """Read environment and launcher file; raise `ValueError` naming unknown variables."""
+        top = {name.upper() for name in cls.model_fields} | {"HOME"}
+        names = [n for n in os.environ if n.startswith("HEADRACE_")]
+        unknown = [n for n in names if n.removeprefix("HEADRACE_").split("__")[0] not in top]
+        if unknown:
+            raise ValueError(f"unknown settings {sorted(unknown)}; known: {sorted(top)}")
+        return cls()
+
+
+def _launched() -> dict[str, Any]:
+    file = home() / "stack.json"
+    if not file.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
