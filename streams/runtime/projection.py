@@ -13,7 +13,6 @@ from streams.runtime.outcome import Outcome
 from streams.runtime.sink import Changes, ReadModel, Sink
 from streams.runtime.topic import Topic
 
-
 State = TypeVar("State")
 
 
@@ -30,7 +29,8 @@ class Fold(Protocol[State]):
 
     def fold(self, state: State, batch: Batch) -> tuple[State, Outcome]:
         """Fold a batch. Any cut of the same rows into batches must end in the same state and
-        the same stored rows; a test cuts every projection at random."""
+        the same stored rows; a test cuts every projection at random.
+        """
         ...
 
     def provisional(self, state: State) -> list[Changes]:

@@ -17,8 +17,6 @@ import polars as pl
 from streams.runtime.position import Position
 
 
-
-
 class RankMerge(StrEnum):
     """How a ranking merges a new score into a member's stored `(score, reached_ms)`."""
 
@@ -71,7 +69,8 @@ class Ranking:
 @dataclass(frozen=True)
 class ReadModel:
     """A named set of tables in one store. The name is also agent, consumer group, key prefix
-    and metric label, for example `ads-windows`."""
+    and metric label, for example `ads-windows`.
+    """
 
     name: str
     tables: tuple[Table | Ranking, ...]
@@ -124,7 +123,8 @@ Changes = Upsert | Delete | Rank | Unrank
 class Write:
     """One fenced write: changes, in order, and the move of the position from `expected` (None:
     nothing is stored yet) to `position`. An empty span (`expected == position`) is a provisional
-    flush and passes the same check (rule C2)."""
+    flush and passes the same check (rule C2).
+    """
 
     topic: str
     partition: int
@@ -192,9 +192,12 @@ class Sink(Protocol):
         """
         ...
 
-    def rows(self, version: int, table: str, partition: int | None = None) -> Iterator[pl.DataFrame]:
+    def rows(
+        self, version: int, table: str, partition: int | None = None
+    ) -> Iterator[pl.DataFrame]:
         """The stored rows of a table (all log partitions, or one), without order, all columns of
-        the table plus `_partition` (Int32); deleted and superseded rows never show."""
+        the table plus `_partition` (Int32); deleted and superseded rows never show.
+        """
         ...
 
     def positions(self, version: int) -> dict[tuple[str, int], Position]:

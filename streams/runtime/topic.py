@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import polars as pl
-
 
 @dataclass(frozen=True, slots=False)
 class RecordType:
