@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from confluent_kafka import KafkaException
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -96,10 +97,10 @@ def as_dict(one: Lag) -> dict[str, Any]:
 
 def as_table(lags: list[Lag]) -> Table:
     """For people: one line a partition, a rule between agents."""
-    table = Table()
+    table = Table(box=SIMPLE_HEAD)
     for name in ("agent", "topic"):
         table.add_column(name, overflow="fold")
-    for name in ("part", "position", "log end", "behind", "behind s"):
+    for name in ("part", "position", "log end", "behind", "age s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("source")
     table.add_column("state")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -22,9 +23,9 @@ from streams.runtime.settings import home
 app = typer.Typer(name="top", help="A live view of all agents.")
 
 ERRORS = {
-    "dead": "headrace_dead_letters_total",
-    "refused": "headrace_fence_refusals_total",
-    "retries": "headrace_sink_retries_total",
+    "dead letters": "headrace_dead_letters_total",
+    "fence refusals": "headrace_fence_refusals_total",
+    "sink retries": "headrace_sink_retries_total",
     "restarts": "headrace_worker_restarts_total",
 }
 
@@ -132,6 +133,7 @@ def screen(before: Frame, after: Frame) -> RenderableType:
     parts: list[RenderableType] = [_agent_table(found)]
     if answered:
         parts.append(_route_table(answered))
+    parts += [Text(line, style="red") for line in map(_errors, found) if line]
     parts += [Text(f"no answer from {address}", style="bold red") for address in after.down]
     return Group(*parts)
 
@@ -200,45 +202,42 @@ def _lag(frame: Frame, agent: str) -> int:
 
 
 def _agent_table(rows: list[AgentRow]) -> Table:
-    table = Table(title="Agents", title_justify="left", expand=True)
-    table.add_column("agent", no_wrap=True)
-    for name in ("rows/s", "not applied/s", "behind", "behind s", "watermark s", "p99", "parts"):
-        table.add_column(name, justify="right")
-    for name in ERRORS:
-        table.add_column(name, justify="right")
+    table = Table(title="Agents", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("agent", overflow="fold")
+    for name in ("rows/s", "unapplied", "behind", "age", "watermark", "p99", "parts"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.agent,
             f"{row.rows_rate:,.0f}",
             f"{row.unapplied_rate:,.0f}",
             f"{row.lag:,}",
-            _number(row.lag_s),
-            _number(row.watermark_delay_s),
+            _duration(row.lag_s),
+            _duration(row.watermark_delay_s),
             _duration(row.end_to_end_p99_s),
             str(row.partitions),
-            *(Text(f"{n:,}", style="red" if n else "dim") for n in row.errors.values()),
         )
     return table
+
+
+def _errors(row: AgentRow) -> str:
+    counts = ", ".join(f"{count:,} {name}" for name, count in row.errors.items() if count)
+    return f"{row.agent}: {counts} since start" if counts else ""
 
 
 def _route_table(rows: list[RouteRow]) -> Table:
-    table = Table(title="API", title_justify="left", expand=True)
-    table.add_column("route")
-    for name in ("requests/s", "p99", "5xx/s"):
-        table.add_column(name, justify="right")
+    table = Table(title="API", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("route", overflow="fold")
+    for name in ("requests/s", "p99"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("5xx/s", justify="right", style="red")
     for row in rows:
-        failed = Text(
-            f"{row.server_error_rate:,.1f}", style="red" if row.server_error_rate else "dim"
-        )
+        failed = f"{row.server_error_rate:,.1f}" if row.server_error_rate else ""
         table.add_row(row.route, f"{row.rate:,.1f}", _duration(row.p99_s), failed)
     return table
-
-
-def _number(seconds: float) -> str:
-    return "-" if math.isnan(seconds) else f"{seconds:,.1f}"
 
 
 def _duration(seconds: float) -> str:
     if math.isnan(seconds):
         return "-"
-    return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+    return f"{seconds:,.1f} s" if abs(seconds) >= 1 else f"{seconds * 1000:,.0f} ms"

@@ -84,7 +84,8 @@ def test_once_prints_one_frame(exporter: Exporter) -> None:
     shown = CliRunner().invoke(top.app, asked, env={"COLUMNS": "160"})
     assert shown.exit_code == 0, shown.output
     for _, agent, _, _ in AGENTS:
-        assert shown.stdout.count(agent) == 1
+        assert f"{agent}: " in shown.stdout
+    assert "fence refusals" in shown.stdout
     assert "/v1/ads/events" in shown.stdout
 
 
