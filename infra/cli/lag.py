@@ -97,7 +97,7 @@ def as_dict(one: Lag) -> dict[str, Any]:
 
 def as_table(lags: list[Lag]) -> Table:
     """For people: one line a partition, a rule between agents."""
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     for name in ("agent", "topic"):
         table.add_column(name, overflow="fold")
     for name in ("part", "position", "log end", "behind", "age s"):

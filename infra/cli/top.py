@@ -202,7 +202,7 @@ def _lag(frame: Frame, agent: str) -> int:
 
 
 def _agent_table(rows: list[AgentRow]) -> Table:
-    table = Table(title="Agents", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="Agents", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     table.add_column("agent", overflow="fold")
     for name in ("rows/s", "unapplied", "behind", "age", "watermark", "p99", "parts"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -226,7 +226,7 @@ def _errors(row: AgentRow) -> str:
 
 
 def _route_table(rows: list[RouteRow]) -> Table:
-    table = Table(title="API", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="API", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     table.add_column("route", overflow="fold")
     for name in ("requests/s", "p99"):
         table.add_column(name, justify="right", no_wrap=True)
