@@ -25,20 +25,26 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import numpy as np
 import polars as pl
 from polars.exceptions import PanicException
 
 from streams.runtime.avro.schema import Type
+from streams.runtime.avro.unions import unlike
 
 HEADER_BYTES = 5
 _LEAD, _TAIL = 3, 8
+GAP_BYTES = _LEAD + _TAIL
 _SYNC = b"headrace-columns"
 _GUARD, _END = "guard", "end"
+
+
+Suspects = pl.Series | None
 
 
 class Unreadable(ValueError):
@@ -63,45 +69,78 @@ def column(position: int) -> str:
 
 @dataclass(frozen=True)
 class Container:
-    """Reads values of one writer schema. `preamble` is the container header, once per schema."""
+    """Reads values of one writer schema.
+
+    `preamble` is the container header, `positions` the fields read, `checked` how many fields
+    from the first hold all nullable ones that are read (0: there are none).
+    """
 
     preamble: bytes
-    columns: list[str]
+    writer: Type
+    positions: tuple[int, ...]
+    checked: int
 
     @classmethod
-    def of(cls, writer: Type, positions: Sequence[int]) -> Container:
-        """For the writer's record, reading only the fields at those positions."""
-        serial = count()
-        fields = [
-            {"name": _GUARD, "type": "double"},
-            *(
-                {"name": column(i), "type": _declared(f.type, serial)}
-                for i, f in enumerate(writer.fields)
-            ),
-            {"name": _END, "type": "double"},
-        ]
-        schema = json.dumps({"type": "record", "name": "Row", "fields": fields}).encode()
-        meta = ((b"avro.schema", schema), (b"avro.codec", b"null"))
-        entries = b"".join(varint(len(part)) + part for pair in meta for part in pair)
-        preamble = b"Obj\x01" + varint(len(meta)) + entries + b"\x00" + _SYNC
-        return cls(preamble, [_GUARD, *map(column, positions), _END])
+    def of(cls, writer: Type, wanted: Iterable[int]) -> Container:
+        """For the writer's record, reading at least the fields at those positions."""
+        fields = writer.fields
+        # A skipped array is skipped by the byte size it claims, so arrays are always read.
+        positions = {*wanted, *(i for i, f in enumerate(fields) if _holds_array(f.type))}
+        unions = [i for i in positions if fields[i].type.kind == "union"]
+        checked = max(unions) + 1 if unions else 0
+        return cls(_preamble(writer), writer, tuple(sorted({*positions, *range(checked)})), checked)
 
-    def read(self, values: Sequence[bytes], header: bytes) -> pl.DataFrame:
-        """One row per value, or `Unreadable`; every value must begin with `header`."""
-        noise = os.urandom(_LEAD + _TAIL)
+    def read(self, values: Sequence[bytes], header: bytes) -> tuple[pl.DataFrame, Suspects]:
+        """One row per value, and True for each row that is to be looked at alone (None: none).
+
+        `Unreadable` if the values do not frame; every value must begin with `header`.
+        """
+        noise = _noise()
         lead, tail = noise[:_LEAD], noise[_LEAD:]
         body = (tail + lead).join(values)
         size = varint(len(values)) + varint(_LEAD + len(body) + _TAIL)
         block = b"".join((self.preamble, size, lead, body, tail, _SYNC))
         try:
-            frame = pl.read_avro(io.BytesIO(block), columns=self.columns)
+            columns = [_GUARD, *map(column, self.positions), _END]
+            frame = pl.read_avro(io.BytesIO(block), columns=columns)
         except (Exception, PanicException) as error:
             raise Unreadable(type(error).__name__) from error
         if frame.height != len(values):
             raise Unreadable("row count")
         if not (_is(frame[_GUARD], lead + header) and _is(frame[_END], tail)):
             raise Unreadable("a record is too long or too short")
-        return frame.drop(_GUARD, _END)
+        if not self.checked:
+            return frame, None
+        first = len(self.preamble) + len(size) + _LEAD + HEADER_BYTES
+        sizes = np.fromiter(map(len, values), np.int64, len(values)) + GAP_BYTES
+        starts = first + np.cumsum(sizes) - sizes
+        fields = [
+            (f.type, frame[column(i)]) for i, f in enumerate(self.writer.fields[: self.checked])
+        ]
+        wrong = unlike(block, starts, fields)
+        return frame, pl.Series(wrong) if wrong.any() else None
+
+
+def _preamble(writer: Type) -> bytes:
+    serial = count()
+    fields = [
+        {"name": column(i), "type": _declared(f.type, serial)} for i, f in enumerate(writer.fields)
+    ]
+    guards = ({"name": name, "type": "double"} for name in (_GUARD, _END))
+    fields = [next(guards), *fields, next(guards)]
+    schema = json.dumps({"type": "record", "name": "Row", "fields": fields}).encode()
+    meta = ((b"avro.schema", schema), (b"avro.codec", b"null"))
+    entries = b"".join(varint(len(part)) + part for pair in meta for part in pair)
+    return b"Obj\x01" + varint(len(meta)) + entries + b"\x00" + _SYNC
+
+
+def _holds_array(t: Type) -> bool:
+    inner = t.required or t
+    return inner.kind == "array" or any(_holds_array(f.type) for f in inner.fields)
+
+
+def _noise() -> bytes:
+    return os.urandom(GAP_BYTES)
 
 
 def _is(guard: pl.Series, expected: bytes) -> bool:

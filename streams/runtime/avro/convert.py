@@ -111,7 +111,7 @@ def cast(raw: pl.Series, c: Column) -> pl.Series:
     """The column in the reader's dtype; bad rows must be gone."""
     read = c.reader.type.required or c.reader.type
     if read.kind == "boolean" and raw.dtype == pl.Binary:
-        raw = raw == b"\x01"
+        raw = raw == pl.Series([b"\x01"])
     elif read.kind == "enum" and raw.dtype == pl.Int64 and c.writer is not None:
         symbols = pl.Series(_symbols(c.writer.required or c.writer, read), dtype=pl.String)
         raw = symbols.gather(raw)

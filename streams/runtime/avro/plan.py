@@ -87,10 +87,9 @@ def plan(writer: WriterSchema, record: RecordType, names: Sequence[str] | None) 
     )
     container = None
     if all(readable(f.type) for f in written) and all(map(_columnar, columns)):
-        wanted = {c.position for c in columns if c.position is not None}
-        # A skipped array would be skipped by the byte size it claims, so arrays are always read.
-        wanted |= {i for i, f in enumerate(written) if _holds_array(f.type)}
-        container = Container.of(writer.type, sorted(wanted))
+        container = Container.of(
+            writer.type, (c.position for c in columns if c.position is not None)
+        )
     return Plan(writer, record, columns, container)
 
 
@@ -121,11 +120,6 @@ def _columnar(c: Column) -> bool:
     if w.kind in _PROMOTIONS:
         return r.kind in _PROMOTIONS[w.kind]
     return same(w, r)
-
-
-def _holds_array(t: Type) -> bool:
-    inner = t.required or t
-    return inner.kind == "array" or any(_holds_array(f.type) for f in inner.fields)
 
 
 def raw_name(c: Column) -> str:

@@ -67,8 +67,11 @@ class SpanReader:
         """
         if self.plan.container is None:
             raise Unreadable("not columnar")
-        raw = self.plan.container.read(values, self.plan.header)
-        bad = self._bad(raw)
+        raw, bad = self.plan.container.read(values, self.plan.header)
+        for c in self.plan.columns:
+            mask = None if c.position is None else bad_rows(raw[raw_name(c)], c)
+            if mask is not None:
+                bad = mask if bad is None else bad | mask
         if bad is not None:
             raw = raw.filter(~bad)
         columns = [
@@ -108,12 +111,3 @@ class SpanReader:
         frame, kept, dead = self._rows.read(values)
         result.add(self.plan.record.fullname, index[kept], frame)
         result.dead.update({int(index[i]): reason for i, reason in dead.items()})
-
-    def _bad(self, raw: pl.DataFrame) -> pl.Series | None:
-        bad: pl.Series | None = None
-        for c in self.plan.columns:
-            if c.position is not None:
-                mask = bad_rows(raw[raw_name(c)], c)
-                if mask is not None:
-                    bad = mask if bad is None else bad | mask
-        return bad
