@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from infra.cli.explain import explained
 from schemas import asyncapi as asyncapi_document
@@ -37,7 +37,7 @@ def list_schemas(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = Table("record", "version", "topic", "what", box=SIMPLE)
+    table = Table(Column("record", no_wrap=True), "version", "topic", "what", box=SIMPLE)
     for row in rows:
         short = str(row["record"]).removeprefix("headrace.")
         table.add_row(short, f"v{row['version']}", row["topic"], escape(row["doc"]))

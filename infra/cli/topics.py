@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from infra.cli.explain import explained
 from schemas.apply import Report, wanted
@@ -36,7 +36,9 @@ def list_topics(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([_summary(t) for t in declared_topics], indent=2))
         return
-    table = Table("topic", "records", "key", "parts", "kept", "late until", box=SIMPLE)
+    titles = ("topic", "records", "key", "parts", "kept", "late until")
+    columns = [Column(title, overflow="fold") for title in titles]
+    table = Table(*columns, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for t in declared_topics:
         records = "\n".join(r.name for r in t.records)
         kept, lateness = _duration(t.retention_ms), _duration(t.allowed_lateness_ms)
