@@ -1,0 +1,156 @@
+"""One rig a store: how the tests get writers to it, break the line to it and turn it back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import pytest
+
+from sinks.drivers.memory import MemorySink, MemoryStore
+from sinks.drivers.redis import RedisSink, connect
+from streams.runtime.settings import Settings
+from streams.runtime.sink import ReadModel, Sink
+from tests.drivers.model import read_model
+from tests.drivers.proxy import Fault, Proxy
+
+
+class Rig(Protocol):
+    """A store with one read model in it."""
+
+    model: ReadModel
+
+    def sink(self) -> Sink:
+        """Another writer, as in another process."""
+        ...
+
+    def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
+        """Run with a writer whose `request`-th request breaks; False when there were fewer."""
+        ...
+
+    def snapshot(self) -> Any:
+        """What the store holds now."""
+        ...
+
+    def restore(self, snapshot: Any) -> None:
+        """Turn the store back, under the feet of its writers."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class MemoryRig:
+    def __init__(self, *, rankings: bool = True) -> None:
+        self.model = read_model(rankings=rankings)
+        self.store = MemoryStore()
+
+    def sink(self) -> Sink:
+        return MemorySink(self.model, self.store)
+
+    def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
+        if fault is Fault.NO_REPLY:
+            self.store.lose_replies(1 if request == 0 else 0)
+        else:
+            self.store.fail_after(request)
+        try:
+            run(self.sink())
+        except Exception:
+            return True
+        finally:
+            self.store.lose_replies(0)
+        return False
+
+    def snapshot(self) -> Any:
+        return self.store.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        self.store.restore(snapshot)
+
+    def close(self) -> None:
+        self.store.restore({})
+
+
+class ProxiedRig:
+    """A store behind TCP: faults come from a proxy."""
+
+    model: ReadModel
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self.proxy = Proxy(address.port or 0)
+        self.proxy_url = url.replace(f":{address.port}", f":{self.proxy.port}")
+        self._opened: list[Sink] = []
+
+    def connect(self, url: str) -> Sink:
+        raise TypeError("a rig knows its driver")
+
+    def opened(self, url: str) -> Sink:
+        sink = self.connect(url)
+        self._opened.append(sink)
+        return sink
+
+    def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
+        sink = self.opened(self.proxy_url)
+        sink.live_version()
+        self.proxy.arm(fault, request)
+        try:
+            run(sink)
+        finally:
+            self.proxy.disarm()
+        return self.proxy.fired
+
+    def closed(self) -> None:
+        for sink in self._opened:
+            sink.close()
+        self.proxy.close()
+
+
+class RedisRig(ProxiedRig):
+    def __init__(self, *, rankings: bool = True) -> None:
+        self.model = read_model(rankings=rankings)
+        self.url = Settings.read().redis.url.get_secret_value()
+        super().__init__(self.url)
+        self.client: Any = connect(self.url)
+
+    def connect(self, url: str) -> Sink:
+        return RedisSink(self.model, connect(url, timeout_s=60))
+
+    def sink(self) -> Sink:
+        return self.opened(self.url)
+
+    def _keys(self) -> list[bytes]:
+        return list(self.client.scan_iter(f"{{{self.model.name}*", count=10_000))
+
+    def snapshot(self) -> dict[bytes, bytes]:
+        return {key: self.client.dump(key) for key in self._keys()}
+
+    def restore(self, snapshot: dict[bytes, bytes]) -> None:
+        for key in self._keys():
+            self.client.delete(key)
+        for key, value in snapshot.items():
+            self.client.restore(key, 0, value)
+
+    def close(self) -> None:
+        self.closed()
+        for key in self._keys():
+            self.client.delete(key)
+        self.client.close()
+
+
+RIGS: dict[str, type[MemoryRig] | type[RedisRig]] = {"memory": MemoryRig, "redis": RedisRig}
+
+PARAMS = [pytest.param(name, marks=[] if name == "memory" else pytest.mark.stack) for name in RIGS]
+
+
+def listening(url: str) -> bool:
+    """Whether something accepts connections there."""
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 0), 1).close()
+    except OSError:
+        return False
+    return True
