@@ -12,7 +12,7 @@ import pytest
 from sinks.drivers.memory import MemorySink, MemoryStore
 from sinks.drivers.redis import RedisSink, connect
 from streams.runtime.settings import Settings
-from streams.runtime.sink import ReadModel, Sink
+from streams.runtime.sink import ReadModel, Sink, SinkUnavailable
 from tests.drivers.model import read_model
 from tests.drivers.proxy import Fault, Proxy
 
@@ -27,7 +27,9 @@ class Rig(Protocol):
         ...
 
     def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
-        """Run with a writer whose `request`-th request breaks; False when there were fewer."""
+        """Run with a writer whose `request`-th request breaks. True when it did, and the writer
+        said `SinkUnavailable`; False when there were fewer requests.
+        """
         ...
 
     def snapshot(self) -> Any:
@@ -43,6 +45,15 @@ class Rig(Protocol):
         ...
 
 
+def unavailable(run: Callable[[Sink], None], sink: Sink) -> bool:
+    """Whether it raised `SinkUnavailable`."""
+    try:
+        run(sink)
+    except SinkUnavailable:
+        return True
+    return False
+
+
 class MemoryRig:
     def __init__(self, *, rankings: bool = True) -> None:
         self.model = read_model(rankings=rankings)
@@ -52,17 +63,11 @@ class MemoryRig:
         return MemorySink(self.model, self.store)
 
     def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
-        if fault is Fault.NO_REPLY:
-            self.store.lose_replies(1 if request == 0 else 0)
-        else:
+        if fault is Fault.CUT:
             self.store.fail_after(request)
-        try:
-            run(self.sink())
-        except Exception:
-            return True
-        finally:
-            self.store.lose_replies(0)
-        return False
+        elif request == 0:
+            self.store.lose_replies(1)
+        return unavailable(run, self.sink())
 
     def snapshot(self) -> Any:
         return self.store.snapshot()
@@ -97,11 +102,10 @@ class ProxiedRig:
         sink = self.opened(self.proxy_url)
         sink.live_version()
         self.proxy.arm(fault, request)
-        try:
-            run(sink)
-        finally:
-            self.proxy.disarm()
-        return self.proxy.fired
+        said = unavailable(run, sink)
+        self.proxy.disarm()
+        assert said == self.proxy.fired, "a broken line has to be told, once, as unavailable"
+        return said
 
     def closed(self) -> None:
         for sink in self._opened:
