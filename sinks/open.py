@@ -25,5 +25,10 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
             from sinks.drivers.redis import RedisSink, connect
 
             return RedisSink(model, connect(settings.redis.url.get_secret_value()))
+        case "clickhouse":
+            from sinks.drivers import clickhouse
+
+            client = clickhouse.connect(settings.clickhouse.url.get_secret_value())
+            return clickhouse.ClickHouseSink(model, client)
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")

@@ -29,8 +29,9 @@ REACHED_MAX = 2**52 - 1
 def check(model: ReadModel, write: Write) -> None:
     """Raise `SinkRejected` naming table and column when a change does not fit the model.
 
-    Types have to be exactly those of the table; keys are never null; floats are finite; a Rank
-    holds a board and member once. Nothing is cast: a cast that loses digits would be silent.
+    Types have to be exactly those of the table; keys, lists and their elements are never null;
+    floats are finite; a Rank holds a board and member once. Nothing is cast: a cast that loses
+    digits would be silent.
     """
     for change in write.changes:
         match change:
@@ -67,6 +68,13 @@ def _typed(name: str, rows: pl.DataFrame, columns: Mapping[str, Any]) -> None:
             raise SinkRejected(f"{name}.{column} is {dtype}, not {rows.schema[column]}")
         if rows.schema[column].is_float() and not rows[column].drop_nulls().is_finite().all():
             raise SinkRejected(f"{name}.{column} holds a number that is not finite")
+        if isinstance(dtype, pl.List) and _holes(rows[column]):
+            raise SinkRejected(f"{name}.{column} holds a null list, or a null in a list")
+
+
+def _holes(lists: pl.Series) -> bool:
+    whole = lists.list.drop_nulls().list.len() == lists.list.len()
+    return bool(lists.null_count()) or not whole.all()
 
 
 def _whole(name: str, rows: pl.DataFrame, columns: Mapping[str, Any]) -> None:
