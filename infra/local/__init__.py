@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from infra.error import StackError
 from infra.local.parts import DEFAULT, PARTS
-from infra.local.stack import Stack, StackError, State
+from infra.local.stack import Stack, State
 from streams.runtime.settings import Settings
 
 __all__ = ["DEFAULT", "PARTS", "Stack", "StackError", "State", "down", "status", "up"]

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.error import StackError
 from infra.local.home import Home
 from infra.local.part import Say
 
@@ -44,7 +45,7 @@ class Artifact:
         return f"{self.name}-{self.version}{classifier}.{self.type}"
 
 
-class Corrupt(RuntimeError):
+class Corrupt(StackError):
     """A downloaded file is not the recorded one."""
 
 
@@ -57,7 +58,7 @@ def recorded(server: str) -> dict[Artifact, str]:
 def jars(home: Home, server: str, say: Say) -> Path:
     """The folder with all files of a server, downloaded if it is not complete yet.
 
-    Raises `Corrupt` if a file differs from its record, `RuntimeError` if it cannot be had.
+    Raises `Corrupt` if a file differs from its record, `StackError` if it cannot be had.
     """
     wanted = recorded(server)
     folder = home.lib / f"{server}-{_fingerprint(wanted)}"
@@ -133,7 +134,7 @@ def _by_maven(maven: str, wanted: Mapping[Artifact, str], folder: Path, say: Say
             running.kill()
             raise
     if running.returncode:
-        raise RuntimeError("Maven could not download:\n" + "".join(output[-20:]))
+        raise StackError("Maven could not download:\n" + "".join(output[-20:]))
     pom.unlink()
 
 

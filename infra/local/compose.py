@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
+from infra.error import StackError
 from infra.local.home import CHECKOUT, Home
 
 FILE = CHECKOUT / "docker-compose.yml"
@@ -43,7 +44,7 @@ def available() -> bool:
 
 
 def start(home: Home, part: str, port: int) -> None:
-    """Start one service on a host port. Raises `RuntimeError` with what Compose said."""
+    """Start one service on a host port. Raises `StackError` with what Compose said."""
     _compose(home, ("up", "--detach", "--no-deps", part), {f"{part.upper()}_PORT": str(port)})
 
 
@@ -74,5 +75,5 @@ def _compose(home: Home, arguments: tuple[str, ...], env: Mapping[str, str] | No
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}:\n{done.stderr.strip()}")
+        raise StackError(f"{' '.join(command)}:\n{done.stderr.strip()}")
     return done.stdout

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from infra.error import StackError
 from infra.local.home import Home
 from infra.local.part import Say
 
@@ -21,7 +22,7 @@ def runtime(home: Home, say: Say, lowest: int, highest: int | None = None) -> st
     """The path of a `java` whose major version is in [lowest, highest].
 
     Looks at `JAVA_HOME`, then `PATH`, then downloads the runtime of the lowest version into
-    the home (once). Raises `RuntimeError` when the download fails.
+    the home (once). Raises `StackError` when the download fails.
     """
     for candidate in _installed():
         major = version(candidate)
@@ -66,7 +67,7 @@ def _downloaded(home: Home, say: Say, major: int) -> Path:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(
+        raise StackError(
             f"Java {major} is needed and could not be downloaded; install it and put it on PATH, "
             f"or set JAVA_HOME\n{done.stderr.strip()}"
         )

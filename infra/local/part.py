@@ -43,7 +43,7 @@ class Part:
     """The part's section of `Settings`, once it runs at the site."""
     prepare: Callable[[Site], Launch]
     """Download what is missing, write the configuration, return the command. Repeatable.
-    Raises `RuntimeError` with what the user can do when something cannot be had."""
+    Raises `StackError` with what the user can do when something cannot be had."""
     ready: Callable[[Settings], bool]
     """Whether the server at the address does its work, not only accepts connections."""
     needs: tuple[str, ...] = ()

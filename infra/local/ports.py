@@ -14,11 +14,13 @@ from pathlib import Path
 
 import psutil
 
+from infra.error import StackError
+
 FIRST, BLOCK, BLOCKS = 20_000, 20, 600
 """Blocks of 20 ports from 20,000 to 31,999, below the range that systems hand out themselves."""
 
 
-class PortTaken(RuntimeError):
+class PortTaken(StackError):
     """A port that the user fixed belongs to somebody else."""
 
 
@@ -44,7 +46,7 @@ def holder(port: int) -> str:
     except psutil.AccessDenied:
         connections = []
     for c in connections:
-        if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid:
+        if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid:
             try:
                 command = " ".join(psutil.Process(c.pid).cmdline())
             except psutil.Error:

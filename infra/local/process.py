@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from infra.error import StackError
 from infra.local import keeper
 from infra.local.home import read_json
 
@@ -39,7 +40,7 @@ class Launch:
     """Variables beside the launcher's own environment."""
 
 
-class NotStarted(RuntimeError):
+class NotStarted(StackError):
     """The server's process could not be started; its log says why."""
 
 

@@ -19,6 +19,7 @@ import psutil
 from rich.console import Console
 from rich.markup import escape
 
+from infra.error import StackError
 from infra.local import compose, ports, process
 from infra.local.home import Home, read_json, write_json
 from infra.local.part import Part, Site, Way
@@ -29,10 +30,6 @@ LOG_LINES = 20
 ATTEMPTS = 3
 """Starts of a part whose port was taken between the choice and its start."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-class StackError(RuntimeError):
-    """Something of the stack could not be started; the message says what and what to do."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from infra.error import StackError
 from infra.local import artifacts, java, probe
 from infra.local.part import Part, Site
 from infra.local.process import Launch
@@ -86,7 +87,7 @@ def _format(base: tuple[str, ...], server: Path) -> None:
         [*base, *tool, "-c", str(server)], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"Kafka could not format its folder: {done.stdout}{done.stderr}")
+        raise StackError(f"Kafka could not format its folder: {done.stdout}{done.stderr}")
 
 
 def address(settings: Settings) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+from infra.error import StackError
 from infra.local import probe
 from infra.local.home import CHECKOUT
 from infra.local.part import Part, Site
@@ -15,10 +16,10 @@ CONFIG = CHECKOUT / "infra" / "prometheus" / "prometheus.yml"
 
 
 def prepare(site: Site) -> Launch:
-    """The command. Raises `RuntimeError` when Prometheus is not installed."""
+    """The command. Raises `StackError` when Prometheus is not installed."""
     server = shutil.which("prometheus")
     if server is None:
-        raise RuntimeError(
+        raise StackError(
             "prometheus is not on PATH; Debian and Ubuntu have it: apt-get install prometheus"
         )
     data = site.home.data("prometheus")

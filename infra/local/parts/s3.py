@@ -13,6 +13,7 @@ from minio.error import MinioException
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
+from infra.error import StackError
 from infra.local import probe
 from infra.local.home import Home
 from infra.local.part import Part, Say, Site
@@ -23,14 +24,14 @@ MODULE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
 
 
 def binary(home: Home, say: Say) -> Path:
-    """The server, built once with Go. Raises `RuntimeError` without Go on PATH."""
+    """The server, built once with Go. Raises `StackError` without Go on PATH."""
     folder = home.lib / f"versitygw-{VERSION}"
     built = folder / "versitygw"
     if built.exists():
         return built
     go = shutil.which("go")
     if go is None:
-        raise RuntimeError(
+        raise StackError(
             "the local S3 server is built with Go, which is not on PATH: install Go (go.dev), or "
             "set HEADRACE_S3__URL, HEADRACE_S3__ACCESS_KEY and HEADRACE_S3__SECRET_KEY"
         )
@@ -41,7 +42,7 @@ def binary(home: Home, say: Say) -> Path:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"versitygw could not be built:\n{done.stderr.strip()}")
+        raise StackError(f"versitygw could not be built:\n{done.stderr.strip()}")
     return built
 
 
