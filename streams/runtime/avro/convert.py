@@ -123,8 +123,7 @@ def cast(raw: pl.Series, c: Column) -> pl.Series:
 
 def default_column(c: Column, height: int) -> pl.Series:
     """The reader's default, once per row."""
-    given = _from_json(c.reader.default, c.reader.type)
-    return cast(from_values([given], c), c).new_from_index(0, height)
+    return cast(from_values([c.reader.default], c), c).new_from_index(0, height)
 
 
 def from_values(values: Sequence[Any], c: Column) -> pl.Series:
@@ -163,8 +162,10 @@ def _raw_dtype(t: Type) -> Any:
 
 
 def _plain(value: Any, t: Type) -> Any:
-    """fastavro's value as `_raw_dtype` takes it."""
+    """fastavro's value, or a default from the schema's JSON, as `_raw_dtype` takes it."""
     inner = t.required
+    if isinstance(value, str) and inner and inner.kind in {"bytes", "fixed"}:
+        value = value.encode("latin-1")  # A default in JSON: one character per byte.
     plain: Any = value
     match inner:
         case _ if value is None:
@@ -195,11 +196,3 @@ def _tagged(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-def _from_json(value: Any, t: Type) -> Any:
-    """A default as the specification writes it in JSON: bytes as text of the code points."""
-    if value is None:
-        return None
-    kind = (t.required or t).kind
-    return value.encode("latin-1") if kind in {"bytes", "fixed"} else value
