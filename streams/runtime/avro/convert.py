@@ -5,7 +5,9 @@ Raw means as the container or fastavro gives it, without logical types: integers
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -45,44 +47,41 @@ _PRIMITIVE = {
 
 def bad_rows(raw: pl.Series, c: Column) -> pl.Series | None:
     """True for each row whose value the column cannot take; None where every row is good."""
-    masks = [_nulls(raw, c), _outside(raw, c)]
-    if raw.dtype == pl.Binary and c.reader.type.required and c.writer is not None:
-        if c.reader.type.required.kind == "boolean":
-            masks.append(~raw.is_in([b"\x00", b"\x01"]))
-        elif c.reader.type.required.kind == "string":
-            masks.append(_not_utf8(raw))
+    masks = [_nulls(raw, c), _outside(raw, c), _misread_bytes(raw, c)]
     found = [mask.fill_null(value=False) for mask in masks if mask is not None]
     if not found:
         return None
-    bad = found[0]
-    for mask in found[1:]:
-        bad = bad | mask
+    bad = functools.reduce(operator.or_, found)
     return bad if bad.any() else None
 
 
 def _nulls(raw: pl.Series, c: Column) -> pl.Series | None:
-    kinds = {t.kind for t in (c.reader.type, *c.reader.type.branches)}
-    return raw.is_null() if "null" not in kinds and raw.null_count() else None
+    return raw.is_null() if not c.nullable and raw.null_count() else None
 
 
 def _outside(raw: pl.Series, c: Column) -> pl.Series | None:
+    """Integers out of range, and indexes that are no symbol of the reader's enum."""
     if raw.dtype != pl.Int64:
         return None
-    written = c.writer.required if c.writer else None
-    if written and written.kind == "enum":
-        return _not_symbols(raw, written, c.reader.type)
-    if c.bounds is None:
+    if c.symbols is not None:
+        return ~raw.is_in([i for i, symbol in enumerate(c.symbols) if symbol is not None])
+    if c.bounds is None or not raw.len() - raw.null_count():
         return None
     low, high = c.bounds
-    least, most = raw.min(), raw.max()
-    if least is None or (low <= int(str(least)) and int(str(most)) <= high):
+    if low <= int(str(raw.min())) and int(str(raw.max())) <= high:
         return None
     return ~raw.is_between(low, high)
 
 
-def _not_symbols(raw: pl.Series, written: Type, read: Type) -> pl.Series:
-    known = [i for i, symbol in enumerate(_symbols(written, read)) if symbol is not None]
-    return ~raw.is_in(known)
+def _misread_bytes(raw: pl.Series, c: Column) -> pl.Series | None:
+    if raw.dtype != pl.Binary or c.reader.type.required is None:
+        return None
+    match c.reader.type.required.kind:
+        case "boolean":
+            return ~raw.is_in([b"\x00", b"\x01"])
+        case "string":
+            return _not_utf8(raw)
+    return None
 
 
 def _not_utf8(raw: pl.Series) -> pl.Series | None:
@@ -101,20 +100,13 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _symbols(written: Type, read: Type) -> list[str | None]:
-    """What each index of the written enum is to the reader; None where it is nothing."""
-    target = read.required or read
-    return [s if s in target.symbols else target.default for s in written.symbols]
-
-
 def cast(raw: pl.Series, c: Column) -> pl.Series:
     """The column in the reader's dtype; bad rows must be gone."""
     read = c.reader.type.required or c.reader.type
     if read.kind == "boolean" and raw.dtype == pl.Binary:
         raw = raw == pl.Series([b"\x01"])
-    elif read.kind == "enum" and raw.dtype == pl.Int64 and c.writer is not None:
-        symbols = pl.Series(_symbols(c.writer.required or c.writer, read), dtype=pl.String)
-        raw = symbols.gather(raw)
+    elif c.symbols is not None and raw.dtype == pl.Int64:
+        raw = pl.Series(c.symbols, dtype=pl.String).gather(raw)
     for step in (*_NATIVE.get(read.logical, ()), c.dtype):
         if raw.dtype != step:
             raw = raw.cast(step)
@@ -123,8 +115,7 @@ def cast(raw: pl.Series, c: Column) -> pl.Series:
 
 def default_column(c: Column, height: int) -> pl.Series:
     """The reader's default, once per row."""
-    given = _from_json(c.reader.default, c.reader.type)
-    return cast(from_values([given], c), c).new_from_index(0, height)
+    return cast(from_values([c.reader.default], c), c).new_from_index(0, height)
 
 
 def from_values(values: Sequence[Any], c: Column) -> pl.Series:
@@ -163,8 +154,10 @@ def _raw_dtype(t: Type) -> Any:
 
 
 def _plain(value: Any, t: Type) -> Any:
-    """fastavro's value as `_raw_dtype` takes it."""
+    """fastavro's value, or a default from the schema's JSON, as `_raw_dtype` takes it."""
     inner = t.required
+    if isinstance(value, str) and inner and inner.kind in {"bytes", "fixed"}:
+        value = value.encode("latin-1")  # A default in JSON: one character per byte.
     plain: Any = value
     match inner:
         case _ if value is None:
@@ -195,11 +188,3 @@ def _tagged(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-def _from_json(value: Any, t: Type) -> Any:
-    """A default as the specification writes it in JSON: bytes as text of the code points."""
-    if value is None:
-        return None
-    kind = (t.required or t).kind
-    return value.encode("latin-1") if kind in {"bytes", "fixed"} else value

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
 from streams.runtime.avro.container import Container, column, readable
 from streams.runtime.avro.registry import WriterSchema
-from streams.runtime.avro.schema import Field, Type, parse, same
+from streams.runtime.avro.schema import INT64, Field, Type, parse, same
 from streams.runtime.topic import RecordType
 
 _PROMOTIONS = {
@@ -46,14 +47,31 @@ class Column:
         """Name in the result."""
         return self.reader.name
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[int, int] | None:
-        """Range that an integer must be in for both schemas; None where it is no integer."""
+        """Range that an integer must be in for both schemas; None where there is no limit."""
         ends = [t.required for t in (self.reader.type, self.writer) if t is not None]
         ranges = [t.bounds for t in ends if t is not None and t.kind in _INTEGERS]
-        if not ranges:
+        low = max((low for low, _ in ranges), default=INT64[0])
+        high = min((high for _, high in ranges), default=INT64[1])
+        return None if (low, high) == INT64 else (low, high)
+
+    @cached_property
+    def nullable(self) -> bool:
+        """Whether the reader takes null."""
+        return any(t.kind == "null" for t in (self.reader.type, *self.reader.type.branches))
+
+    @cached_property
+    def symbols(self) -> list[str | None] | None:
+        """What each index of a written enum is to the reader, None where it is nothing.
+
+        None as a whole where the column was not written as an enum.
+        """
+        read = self.reader.type.required
+        written = self.writer.required if self.writer else None
+        if read is None or written is None or written.kind != "enum":
             return None
-        return max(low for low, _ in ranges), min(high for _, high in ranges)
+        return [s if s in read.symbols else read.default for s in written.symbols]
 
 
 @dataclass(frozen=True)

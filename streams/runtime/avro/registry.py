@@ -17,8 +17,11 @@ import httpx
 
 from streams.runtime.avro.schema import BadSchema, Type, parse
 
-SCHEMA_NOT_FOUND = 40403
-"""Confluent's error code for an unknown id; a bare 404 of a proxy or a wrong path has none."""
+NOT_FOUND_CODES = range(40401, 40500)
+"""Confluent's error codes for what does not exist (40403: no such schema). The bare 404 of a
+proxy or a wrong path has none of them."""
+
+_MAX_UNKNOWN = 10_000
 
 
 class UnknownSchema(LookupError):
@@ -118,16 +121,19 @@ class RegistrySource:
             self._unknown.pop(schema_id, None)
             return self._known.setdefault(schema_id, found)
 
+    @property
+    def remembered(self) -> int:
+        """How many unknown ids are kept in memory."""
+        return len(self._unknown)
+
     def close(self) -> None:
         """Close the HTTP connections."""
         self._client.close()
 
     def _remember_unknown(self, schema_id: int, reason: str) -> None:
         now = self._clock()
-        if len(self._unknown) >= 10_000:
-            self._unknown = {i: hit for i, hit in self._unknown.items() if hit[0] > now}
-            if len(self._unknown) >= 10_000:
-                self._unknown.clear()
+        if len(self._unknown) >= _MAX_UNKNOWN:
+            self._unknown.clear()
         self._unknown[schema_id] = (now + self._unknown_ttl_s, reason)
 
     def _fetch(self, schema_id: int) -> WriterSchema:
@@ -136,7 +142,7 @@ class RegistrySource:
         except httpx.HTTPError as error:
             raise RegistryUnavailable(f"schema registry {self._url}: {error!r}") from error
         if answer.status_code == httpx.codes.NOT_FOUND:
-            if _error_code(answer) == SCHEMA_NOT_FOUND:
+            if _error_code(answer) in NOT_FOUND_CODES:
                 raise UnknownSchema(f"schema id {schema_id} is not in the registry")
             raise RegistryUnavailable(f"schema registry {self._url}: 404 without its error code")
         if answer.status_code != httpx.codes.OK:
