@@ -1,9 +1,7 @@
-"""Every metric Headrace exports: one catalogue, and the small object a lane reports through.
+"""Every metric Headrace exports, in one place.
 
 `Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
-`api`); dashboards, alert rules and their tests are checked against it. `AgentMetrics` is what
-the hot path holds: the children of one agent, looked up once, so that a batch costs a dozen
-additions and no label lookup.
+`api`); dashboards, alert rules and their tests are checked against it.
 
 Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
 store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
@@ -13,8 +11,7 @@ exporters, so that existing dashboards find them; the consumer group is the agen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 
 from prometheus_client import (
@@ -25,6 +22,8 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
 )
+
+from streams.runtime.metrics.agent import AgentMetrics
 
 AGENT = ("system", "agent", "topic")
 PARTITION = (*AGENT, "partition")
@@ -124,7 +123,7 @@ class Lag:
         )
         self.watermark_delay = Gauge(
             "headrace_watermark_delay_seconds",
-            "Wall clock minus the event-time watermark; absent before the first event.",
+            "Wall clock minus the event-time watermark; NaN before the first event.",
             PARTITION,
             registry=registry,
         )
@@ -245,164 +244,3 @@ class Metrics:
 def default() -> Metrics:
     """The catalogue on the process-wide registry, which `/metrics` shows."""
     return Metrics(REGISTRY)
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the lane last said about one partition; the gauges read it at the scrape."""
-
-    next_offset: int = 0
-    log_end: int = 0
-    appended_ms: int | None = None
-
-    def lag(self) -> int:
-        return max(0, self.log_end - self.next_offset)
-
-
-class AgentMetrics:
-    """The metrics of one agent. Thread safe; every method is cheap and never raises.
-
-    A partition's lag series exist from `assigned` to `revoked`, so that a partition that moved
-    to another process is not reported twice.
-    """
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        agent: str,
-        *,
-        system: str,
-        topic: str,
-        store: str,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.metrics = metrics
-        self._agent, self._topic, self._store, self._clock = agent, topic, store, clock
-        self._labels = labels = (system, agent, topic)
-        flow, trouble = metrics.flow, metrics.trouble
-        self._batches = flow.batches.labels(*labels)
-        self._batch_rows = flow.batch_rows.labels(*labels)
-        self._decode = flow.decode.labels(*labels)
-        self._fold = flow.fold.labels(*labels)
-        self._write = flow.write.labels(*labels, store)
-        self._end_to_end = flow.end_to_end.labels(*labels)
-        self._queue_rows = flow.queue_rows.labels(*labels)
-        self._assigned = metrics.lag.assigned.labels(*labels)
-        self._fence_refusals = trouble.fence_refusals.labels(*labels, store)
-        self._registry_retries = trouble.registry_retries.labels(*labels)
-        self._late_rows = trouble.late_rows.labels(*labels)
-        self._restarts = trouble.worker_restarts.labels(*labels)
-        self._fates: dict[str, Counter] = {}
-        self._partitions: dict[int, _Progress] = {}
-
-    def count(self, fate: str, rows: int = 1) -> None:
-        """`rows` met this fate (a `Fate`)."""
-        child = self._fates.get(fate)
-        if child is None:
-            child = self._fates[fate] = self.metrics.flow.rows.labels(*self._labels, str(fate))
-        child.inc(rows)
-
-    def observe_batch(self, rows: int, *, decode_s: float, fold_s: float, write_s: float) -> None:
-        """A batch of `rows` was decoded, folded and stored in these seconds."""
-        self._batches.inc()
-        self._batch_rows.observe(rows)
-        self._decode.observe(decode_s)
-        self._fold.observe(fold_s)
-        self._write.observe(write_s)
-
-    def observe_end_to_end(self, oldest_append_ms: int) -> None:
-        """A write became durable now; its oldest record was appended at this Unix time."""
-        self._end_to_end.observe(max(0.0, self._clock() - oldest_append_ms / 1000))
-
-    def queue(self, rows: int) -> None:
-        """So many records are fetched and not folded yet."""
-        self._queue_rows.set(rows)
-
-    def fence_refused(self) -> None:
-        """A write was refused by the fence."""
-        self._fence_refusals.inc()
-
-    def sink_retry(self, reason: str) -> None:
-        """A write is tried again; `reason` is an exception's class name, never its text."""
-        self.metrics.trouble.sink_retries.labels(*self._labels, self._store, reason).inc()
-
-    def registry_retry(self) -> None:
-        """A schema look-up is tried again."""
-        self._registry_retries.inc()
-
-    def dead_letter(self, reason: str, rows: int = 1) -> None:
-        """Records went to the dead letter topic; `reason` is from a small set."""
-        self.metrics.trouble.dead_letters.labels(*self._labels, reason).inc(rows)
-
-    def late(self, rows: int) -> None:
-        """Rows went to the late side output."""
-        self._late_rows.inc(rows)
-
-    def restarted(self) -> None:
-        """The agent's loop starts again after an error."""
-        self._restarts.inc()
-
-    def assigned(self, partitions: Iterable[int]) -> None:
-        """This process folds these partitions from now on, beside those it has."""
-        for partition in partitions:
-            if partition not in self._partitions:
-                progress = self._partitions[partition] = _Progress()
-                self._show(partition, progress)
-        self._assigned.set(len(self._partitions))
-
-    def revoked(self, partitions: Iterable[int]) -> None:
-        """This process no longer folds these; their lag series end."""
-        lag = self.metrics.lag
-        for partition in partitions:
-            if self._partitions.pop(partition, None) is not None:
-                group = (self._agent, self._topic, str(partition))
-                for gauge in (lag.records, lag.current_offset):
-                    gauge.remove(*group)
-                for gauge in (lag.seconds, lag.watermark_delay):
-                    gauge.remove_by_labels(self._partition_labels(partition))
-        self._assigned.set(len(self._partitions))
-
-    def progress(
-        self, partition: int, next_offset: int, *, watermark_ms: int, appended_ms: int | None = None
-    ) -> None:
-        """The stored position of a partition: first offset not folded, watermark, and when the
-        newest folded record was appended (None: not known). Ignored unless assigned.
-        """
-        progress = self._partitions.get(partition)
-        if progress is None:
-            return
-        progress.next_offset = next_offset
-        progress.log_end = max(progress.log_end, next_offset)
-        if appended_ms is not None:
-            progress.appended_ms = appended_ms
-        if watermark_ms > 0:
-            self.metrics.lag.watermark_delay.labels(*self._labels, str(partition)).set_function(
-                lambda: self._clock() - watermark_ms / 1000
-            )
-
-    def log_end(self, partition: int, offset: int) -> None:
-        """The end of a partition's log (the next offset to be written). Ignored unless assigned."""
-        progress = self._partitions.get(partition)
-        if progress is not None:
-            progress.log_end = offset
-
-    def rebuilding(self, rows: int, target_rows: int, seconds: float) -> None:
-        """A rebuild has folded `rows` of `target_rows` after so many seconds."""
-        rebuild = self.metrics.rebuild
-        rebuild.rows.labels(*self._labels).set(rows)
-        rebuild.target.labels(*self._labels).set(target_rows)
-        rebuild.seconds.labels(*self._labels).set(seconds)
-
-    def _partition_labels(self, partition: int) -> dict[str, str]:
-        return dict(zip(PARTITION, (*self._labels, str(partition)), strict=True))
-
-    def _show(self, partition: int, progress: _Progress) -> None:
-        def age_s() -> float:
-            if progress.lag() == 0 or progress.appended_ms is None:
-                return 0.0
-            return max(0.0, self._clock() - progress.appended_ms / 1000)
-
-        lag, group = self.metrics.lag, (self._agent, self._topic, str(partition))
-        lag.records.labels(*group).set_function(progress.lag)
-        lag.current_offset.labels(*group).set_function(lambda: progress.next_offset)
-        lag.seconds.labels(*self._labels, str(partition)).set_function(age_s)
