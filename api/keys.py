@@ -1,9 +1,10 @@
 """The public keys that tokens are checked with: a JWK set from a file or from a URL.
 
 Which algorithm a key is for is decided here, by the key, never by the token: RSA → RS256,
-P-256 → ES256, Ed25519 → Ed25519 or its older name EdDSA (RFC 9864). A set with anything else (a symmetric key above all) is refused
-as a whole. Keys rotate without a restart: a file is read again when it changed, a URL when a
-token names a key id that is not known, at most every `REFRESH_S` seconds.
+P-256 → ES256, Ed25519 → Ed25519 or its older name EdDSA (RFC 9864). A set with
+anything else (a symmetric key above all) is refused as a whole. Keys rotate without a restart: a
+file is read again when it changed, a URL when a token names a key id that is not known, at most
+every `REFRESH_S` seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def parse(raw: bytes | str) -> dict[str, Key]:
 
 
 def algorithms_of(key: Key) -> tuple[str, ...]:
-    """The algorithm a key is used with, by its names. Raises `BadKeySet` for a kind we do not use."""
+    """The algorithm a key is used with, by its names. Raises `BadKeySet` for others."""
     match key:
         case RSAKey() if key.public_key.key_size >= RSA_BITS_MIN:
             return ("RS256",)
