@@ -189,6 +189,6 @@ def _body(examples: Mapping[str, Any]) -> Any:
 
 
 def _batch_model(system: str, event_type: Any, example: Any) -> type[Input]:
-    events = Annotated[list[event_type], Field(min_length=1, max_length=BATCH_EVENTS_MAX)]  # type: ignore[valid-type]
+    events = Annotated[list[event_type], Field(min_length=1, max_length=BATCH_EVENTS_MAX)]
     fields: dict[str, Any] = {"events": (events, Field(examples=[[example]]))}
     return create_model(f"{system.title()}Batch", __base__=Input, **fields)

@@ -95,6 +95,14 @@ Instant = Annotated[
         }
     ),
 ]
+
+
+def _digits(value: object) -> object:
+    """Numbers in a URL are text."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,15}", value) else value
+
+
+QueryInstant = Annotated[Instant, BeforeValidator(_digits)]
 Country = Annotated[str, Field(pattern=r"^[A-Z]{2}$")]
 
 
@@ -134,6 +142,7 @@ _SIMPLE: dict[str, Any] = {
 
 def _type(schema: Any, name: str) -> Any:
     """The Python type of an Avro type, as JSON clients see it."""
+    found: Any
     match schema:
         case "string":
             found = Id if name.endswith("_id") else Text

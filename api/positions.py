@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Protocol
 
-from fastapi import Header, Response
+from fastapi import Header
 
 from api.problem import InputError, Problem, invalid
 from connectors.producer import RecordMetadata
@@ -149,8 +149,3 @@ def _not_yet(wanted: After, applied: Mapping[Partition, int]) -> Problem:
         f"after {wanted.wait_ms} ms the read model has not passed {_text(behind)}",
         headers={"Retry-After": "1", APPLIED: reached},
     )
-
-
-def state_applied(response: Response, applied: str) -> None:
-    """Put `Headrace-Applied` on an answer."""
-    response.headers[APPLIED] = applied

@@ -168,6 +168,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, description in {
         401: "No token, or one that is not valid.",
         403: "The token lacks the scope.",
+        404: "There is no such thing.",
         408: "The request did not arrive within the deadline.",
         413: "The body is larger than allowed.",
         415: "Not JSON in UTF-8, or a compressed body.",

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Protocol, cast
+from typing import Annotated, Any, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
 from api import ingest
 from api.auth import READ, requires
-from api.models import Country, Id, Instant
-from api.positions import After, AppliedSource, after, state_applied, wait_for
+from api.models import Country, Id, QueryInstant
+from api.positions import AppliedSource
 from api.problem import InputError, invalid, responses
-from api.reads import reader
+from api.reads import fresh
 from schemas.ads import events
 
 TOP_MAX = 1_000
@@ -69,13 +69,7 @@ class AdsReads(AppliedSource, Protocol):
         ...
 
 
-def reads(found: Annotated[Any, Depends(reader("ads"))]) -> AdsReads:
-    """Dependency: the reader of the ads read models."""
-    return cast("AdsReads", found)
-
-
-ReadsDep = Annotated[AdsReads, Depends(reads)]
-AfterDep = Annotated[After, Depends(after)]
+ReadsDep = Annotated[AdsReads, Depends(fresh("ads", events.EVENTS))]
 Campaign = Annotated[Id, Path(description="The campaign.")]
 Count = Annotated[int, Query(ge=1, le=TOP_MAX, description="How many.")]
 
@@ -126,48 +120,43 @@ router = APIRouter(
 )
 
 
-@router.get("/campaigns/{campaign_id}/minutes")
-async def campaign_minutes(
-    campaign_id: Campaign,
-    since: Annotated[Instant, Query(alias="from", description="First minute, inclusive.")],
-    until: Annotated[Instant, Query(alias="to", description="Last minute, exclusive.")],
-    source: ReadsDep,
-    wanted: AfterDep,
-    response: Response,
-) -> list[Minute]:
-    """A campaign's minutes; minutes without anything are left out."""
+def span_ms(
+    since: Annotated[QueryInstant, Query(alias="from", description="First minute, inclusive.")],
+    until: Annotated[QueryInstant, Query(alias="to", description="Last minute, exclusive.")],
+) -> tuple[int, int]:
+    """Dependency: the span of event time that is asked about."""
     if not 0 <= until - since <= RANGE_MS_MAX:
         detail = "to must be from 0 to 31 days after from"
         raise invalid(detail, InputError(detail=detail, parameter="to"))
-    state_applied(response, await wait_for(wanted, source, (events.EVENTS.name,)))
-    return list(await source.minutes(campaign_id, since, until))
+    return since, until
+
+
+@router.get("/campaigns/{campaign_id}/minutes")
+async def campaign_minutes(
+    campaign_id: Campaign, span: Annotated[tuple[int, int], Depends(span_ms)], source: ReadsDep
+) -> list[Minute]:
+    """A campaign's minutes; minutes without anything are left out."""
+    return list(await source.minutes(campaign_id, *span))
 
 
 @router.get("/campaigns/{campaign_id}/ads/top")
 async def campaign_top(
     campaign_id: Campaign,
     source: ReadsDep,
-    wanted: AfterDep,
-    response: Response,
     by: By = "clicks",
     n: Count = 10,
 ) -> list[AdCount]:
     """The best ads of a campaign."""
-    state_applied(response, await wait_for(wanted, source, (events.EVENTS.name,)))
     return list(await source.top_ads(campaign_id, by, n))
 
 
-@router.get("/top")
-async def top(
-    source: ReadsDep, wanted: AfterDep, response: Response, by: By = "clicks", n: Count = 10
-) -> list[AdCount]:
+@router.get("/ads/top")
+async def top(source: ReadsDep, by: By = "clicks", n: Count = 10) -> list[AdCount]:
     """The best ads of all campaigns."""
-    state_applied(response, await wait_for(wanted, source, (events.EVENTS.name,)))
     return list(await source.top_ads(None, by, n))
 
 
 @router.get("/totals")
-async def totals(source: ReadsDep, wanted: AfterDep, response: Response) -> Totals:
+async def totals(source: ReadsDep) -> Totals:
     """All campaigns, all time."""
-    state_applied(response, await wait_for(wanted, source, (events.EVENTS.name,)))
     return await source.totals()
