@@ -26,7 +26,7 @@ class DevIssuer:
     """Issues tokens with the key in `folder`."""
 
     def __init__(self, folder: Path, issuer: str, audience: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._issuer = issuer
         self._audience = audience
 
@@ -51,8 +51,8 @@ class DevIssuer:
 
     def key(self) -> OKPKey:
         """The signing key; made, with its public set, where there is none."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = self._folder / "dev.jwk"
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self.folder / "dev.jwk"
         try:
             # Exclusive and 0600 from the first byte: two starters cannot make two keys.
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -63,7 +63,7 @@ class DevIssuer:
             with os.fdopen(handle, "w") as out:
                 json.dump(key.as_dict(private=True), out)
         public = json.dumps(public_set([key]), indent=2)
-        jwks = self._folder / "jwks.json"
+        jwks = self.folder / "jwks.json"
         if not jwks.is_file() or jwks.read_text() != public:
             fresh = jwks.with_suffix(f".{os.getpid()}")
             fresh.write_text(public)
