@@ -83,7 +83,7 @@ class Verifier:
         key = await self.keys.find(kid)
         if key is None:
             raise InvalidToken("the token names a key that is not ours")
-        if header.get("typ", "JWT").lower() not in {"jwt", "at+jwt"}:
+        if str(header.get("typ", "JWT")).lower() not in {"jwt", "at+jwt"}:
             raise InvalidToken("this is not an access token (typ)")
         registry = _OnlyThese(algorithms=algorithms_of(key))
         decoded = jwt.decode(token, key, registry=registry, decoder_cls=_Decoder)
