@@ -45,13 +45,16 @@ COUNTED = "counted"
 class Judge:
     """What must be remembered to tell an event's fate; immutable."""
 
-    seen: SeenIds = SeenIds(MINUTE_MS + LATENESS_MS)
-    clicks: PaneWindows = tumbling(
-        Spec(
+    seen: SeenIds
+    clicks: PaneWindows
+
+    @classmethod
+    def start(cls) -> Judge:
+        """A judge that has seen nothing."""
+        spec = Spec(
             ("user_id", "ad_id"), "event_time", {"clicks": Count()}, allowed_lateness_ms=LATENESS_MS
-        ),
-        MINUTE_MS,
-    )
+        )
+        return cls(SeenIds(MINUTE_MS + LATENESS_MS), tumbling(spec, MINUTE_MS))
 
     def judge(self, batch: Batch) -> tuple[Judge, pl.DataFrame]:
         """All events of a batch in offset order, with `fate`; late ones were judged first, then
@@ -161,16 +164,20 @@ def _windows(by: tuple[str, ...], size_ms: int) -> PaneWindows:
 class Counting:
     """State of `CountByWindow`."""
 
-    judge: Judge = Judge()
-    minutes: PaneWindows = _windows(("campaign_id", "ad_id"), MINUTE_MS)
-    hours: PaneWindows = _windows(("campaign_id",), HOUR_MS)
+    judge: Judge
+    minutes: PaneWindows
+    hours: PaneWindows
 
 
 class CountByWindow:
     """Counted events → absolute totals per campaign, ad and minute, and per campaign and hour."""
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> Counting:
-        return Counting()
+        return Counting(
+            Judge.start(),
+            minutes=_windows(("campaign_id", "ad_id"), MINUTE_MS),
+            hours=_windows(("campaign_id",), HOUR_MS),
+        )
 
     def fold(self, state: Counting, batch: Batch) -> tuple[Counting, Outcome]:
         judge, rows = state.judge.judge(batch)
@@ -204,7 +211,7 @@ def _upserts(by_minute: Update, by_hour: Update) -> list[Changes]:
     )
     hours = by_hour.changed.rename({"start_ms": "hour_ms"})
     tables = ((store.MINUTES, minutes), (store.HOURS, hours))
-    return [Upsert(table, rows.select(table.columns)) for table, rows in tables if rows.height]
+    return [Upsert(table, rows.select(*table.columns)) for table, rows in tables if rows.height]
 
 
 def _matters_until(rows: pl.DataFrame, *updates: Update) -> int | None:
@@ -222,11 +229,11 @@ class KeepEvents:
     """Every event with its fate, by log offset."""
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> Judge:
-        return Judge()
+        return Judge.start()
 
     def fold(self, state: Judge, batch: Batch) -> tuple[Judge, Outcome]:
         judge, rows = state.judge(batch)
-        kept = rows.rename({OFFSET: "offset"}).select(store.EVENTS.columns)
+        kept = rows.rename({OFFSET: "offset"}).select(*store.EVENTS.columns)
         return judge, Outcome(
             changes=[Upsert(store.EVENTS, kept)] if kept.height else [],
             counts=fates(rows),

@@ -42,8 +42,8 @@ _NO_BANS = pl.DataFrame(schema={"player_id": pl.String, OFFSET: pl.Int64, "banne
 class Boards:
     """What a partition must remember: ids seen, and every ban by the offset it takes effect."""
 
-    seen: SeenIds = SeenIds(LATENESS_MS)
-    bans: pl.DataFrame = _NO_BANS
+    seen: SeenIds
+    bans: pl.DataFrame
 
 
 class Standings:
@@ -51,7 +51,7 @@ class Standings:
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> Boards:
         bans = stored["bans"].rename({"offset": OFFSET}).select(_NO_BANS.columns)
-        return Boards(bans=bans.sort(OFFSET))
+        return Boards(SeenIds(LATENESS_MS), bans.sort(OFFSET))
 
     def fold(self, state: Boards, batch: Batch) -> tuple[Boards, Outcome]:
         decided = _bans(batch)
@@ -137,7 +137,7 @@ def _changes(decided: pl.DataFrame, applied: pl.DataFrame) -> list[Changes]:
     changes: list[Changes] = []
     if decided.height:
         changes.append(
-            Upsert(store.BANS, decided.rename({OFFSET: "offset"}).select(store.BANS.columns))
+            Upsert(store.BANS, decided.rename({OFFSET: "offset"}).select(*store.BANS.columns))
         )
         fallen = (
             decided.filter("banned").group_by("player_id").agg(pl.col(OFFSET).max().alias("at"))
@@ -191,7 +191,7 @@ def _merged(scores: pl.DataFrame, ranking: Ranking, merge: RankMerge) -> pl.Data
         merged = groups.agg(
             points.filter(newest).max().alias("score"), time.max().alias("reached_ms")
         )
-    return merged.select(ranking.columns)
+    return merged.select(*ranking.columns)
 
 
 def _matters_until(scores: pl.DataFrame) -> int | None:

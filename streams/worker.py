@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 from faust.web import Request, Response, View
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import generate_latest
 
 from sinks.open import open_sink
 from streams import catalog
@@ -106,7 +106,7 @@ def _pages(app: LaneApp, agents: Sequence[str]) -> None:
     @app.page("/metrics")  # type: ignore[untyped-decorator]
     async def exposition(web: View, request: Request) -> Response:
         """Prometheus metrics."""
-        return web.bytes(generate_latest(), content_type=CONTENT_TYPE_LATEST)
+        return web.bytes(generate_latest(), content_type="text/plain")
 
     @app.page("/info")  # type: ignore[untyped-decorator]
     async def info(web: View, request: Request) -> Response:

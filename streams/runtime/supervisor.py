@@ -100,6 +100,6 @@ class Supervisor:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                log.error("worker did not drain, killing it", pid=process.pid)
+                log.warning("worker did not drain, killing it", pid=process.pid)
                 process.kill()
                 process.wait()

@@ -27,6 +27,7 @@ from confluent_kafka import KafkaException
 from streams.runtime.avro import Decoder, RegistryUnavailable
 from streams.runtime.batch import OFFSET, Batch
 from streams.runtime.dead_letters import Letter, Outbox, dead_letter, late_letter
+from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal, Suspect
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import AgentMetrics
@@ -39,6 +40,8 @@ from streams.runtime.watermark import skewed, stamp
 
 BACKOFF_MS_FIRST = 50
 BACKOFF_MS_MAX = 5_000
+FAILURES_MAX = 100
+"""Records in a row that may fail before the fold itself is taken to be at fault."""
 ROW = "_row"
 
 T = TypeVar("T")
@@ -50,17 +53,12 @@ class Stopped(Exception):
     """The worker stops, or the seat was revoked: drop what is in hand."""
 
 
+class FoldBroken(RuntimeError):
+    """The fold fails on one record after the other: the fault is in it, not in them."""
+
+
 class LogMismatch(RuntimeError):
     """Stored position and log do not belong together; a person must decide. Says what to do."""
-
-
-@dataclass(frozen=True)
-class LogBounds:
-    """What the broker says of a partition: the topic's id and its offsets `[start, end)`."""
-
-    topic_id: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,7 @@ class Pump:
         self._journal = journal
         self._fixed_version = version
         self._version = version or 1
+        self._failures = 0
         self.silent_letters = version is not None
 
     # -- where to start -----------------------------------------------------------------------
@@ -218,20 +217,44 @@ class Pump:
             yield Span(seat, [message]), single or next(iter(guilty), None)
 
     def _fold_and_store(self, span: Span) -> None:
+        """Fold and store; a record that fold or store cannot take is found by halving."""
         try:
             read = self._read(span)
             began = time.perf_counter()
             with self._noted(span):
                 step = advance(self._projection, span.seat.memory, read.batch, read.refused)
-            self._store(span, read, step, time.perf_counter() - began)
-        except (Stopped, FenceRefused, LogMismatch, KafkaException):
+            folded = time.perf_counter()
+            self._store(span, read, step, None)
+        except (Stopped, FenceRefused, LogMismatch, FoldBroken, KafkaException):
             raise
         except Exception as error:
             if len(span) == 1:
-                self._set_aside(span, f"{type(error).__name__}: {error}", error)
+                self._give_up_on(span, error)
                 return
             for half in span.halves():
                 self._fold_and_store(half)
+        else:
+            if read.batch.height:
+                self._failures = 0
+            self._settle(span, read, step, folded - began, time.perf_counter() - folded)
+
+    def _give_up_on(self, span: Span, error: Exception) -> None:
+        """Set aside the one record that the fold cannot take, unless it seems to take none."""
+        self._failures += 1
+        if self._failures > FAILURES_MAX:
+            raise FoldBroken(
+                f"{self.name} failed on {self._failures} records in a row, the last at "
+                f"{span.seat.name} offset {span.first_offset}; nothing more is set aside. Mend the "
+                "fold and restart; redrive what is in the dead letter topic"
+            ) from error
+        log.warning(
+            "record set aside",
+            agent=self.name,
+            at=span.seat.name,
+            offset=span.first_offset,
+            error=f"{type(error).__name__}: {error}",
+        )
+        self._set_aside(span, f"{type(error).__name__}: {error}", error)
 
     def _read(self, span: Span) -> _Read:
         began = time.perf_counter()
@@ -297,27 +320,28 @@ class Pump:
         finally:
             self._journal.finished()
 
-    def _store(
-        self, span: Span, read: _Read, step: Step, fold_s: float, error: BaseException | None = None
-    ) -> None:
-        seat = span.seat
-        if step.write is None or step.outcome is None:  # a replay of what is stored already
-            seat.memory = step.memory
+    def _store(self, span: Span, read: _Read, step: Step, error: BaseException | None) -> None:
+        """Letters first, then the fenced write, then the memory: in this order."""
+        if step.write is not None and step.outcome is not None:  # else a replay
+            self._send(span, self._letters(span, read.dead, step.outcome, error))
+            self._write(span.seat, step.write)
+        span.seat.memory = step.memory
+
+    def _settle(self, span: Span, read: _Read, step: Step, fold_s: float, write_s: float) -> None:
+        """Tell the world about a write that is durable."""
+        if step.write is None:
             return
-        began = time.perf_counter()
-        self._send(span, self._letters(span, read.dead, step.outcome, error))
-        self._write(seat, step.write)
-        seat.memory = step.memory
-        self._commit(seat, step.write.position.next_offset)
+        seat, position = span.seat, step.write.position
+        self._commit(seat, position.next_offset)
         self._metrics.observe_batch(
-            len(span), decode_s=read.seconds, fold_s=fold_s, write_s=time.perf_counter() - began
+            len(span), decode_s=read.seconds, fold_s=fold_s, write_s=write_s
         )
         self._metrics.observe_end_to_end(span.first_append_ms)
         before = step.write.expected.counts if step.write.expected else {}
-        for fate, rows in step.write.position.counts.items():
+        for fate, rows in position.counts.items():
             if rows > before.get(fate, 0):
                 self._metrics.count(fate, rows - before.get(fate, 0))
-        self._report(seat, step.write.position, span.last_append_ms)
+        self._report(seat, position, span.last_append_ms)
 
     def _report(self, seat: Seat, position: Position, appended_ms: int | None) -> None:
         self._metrics.progress(
@@ -342,7 +366,8 @@ class Pump:
         )
         read = _Read(batch, [(span.first_offset, reason)])
         step = advance(self._projection, memory, batch, read.refused)
-        self._store(span, read, step, 0.0, error)
+        self._store(span, read, step, error)
+        self._settle(span, read, step, 0.0, 0.0)
 
     def _letters(
         self,

@@ -4,6 +4,9 @@ How much it hands over adapts by itself. While the pump is idle every record goe
 (latency); while the pump is busy records pile up per partition, up to `rows_max` (throughput).
 When all seats together hold more than the bound, partitions are paused and polling goes on, so
 that a slow store never costs the group membership.
+
+Only this thread touches the consumer: confluent-kafka guards it with a lock that a polling thread
+hardly ever gives away, so that a commit from another thread may wait for ever.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -27,6 +31,7 @@ STALL_MS = 1_000
 """How long the reader may wait for the pump before it pauses partitions and polls on."""
 FILL_MS = 50
 """How long a span may fill while the log has more at hand."""
+TELL_S = 1.0
 REVOKE_WAIT_MS = 3_000
 """How long a revoke waits for the write in flight; the fence covers what takes longer."""
 
@@ -48,7 +53,8 @@ class Reader(threading.Thread):
     - `locate(partition)` gives the offset to start at, and may raise to stop the reader.
     - `hand(span)` delivers a span and does not block; `done()` must be called once the pump
       has finished with it.
-    - `failed(error)` is told what ended the thread, if anything did.
+    - `failed(error)` is told what ended the thread, if anything did; `left(partitions)` that
+      partitions were taken away; `ends(partition, offset)` where a log ends.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Reader(threading.Thread):
         hand: Callable[[Span], None],
         failed: Callable[[BaseException], None],
         left: Callable[[list[int]], None],
+        ends: Callable[[int, int], None],
         rows_max: int,
         linger_ms: int,
         idle_ms: int,
@@ -72,6 +79,9 @@ class Reader(threading.Thread):
         self._hand = hand
         self._failed = failed
         self._left = left
+        self._ends = ends
+        self._commits: dict[int, int] = {}
+        self._told_s = 0.0
         self._rows_max = rows_max
         self._linger_s = linger_ms / 1000
         self._idle_s = idle_ms / 1000
@@ -101,6 +111,10 @@ class Reader(threading.Thread):
         seat.revoked = True
         self._seeks.append((seat, fresh, offset))
 
+    def commit(self, partition: int, offset: int) -> None:
+        """Publish a stored position as the group's offset, soon."""
+        self._commits[partition] = offset
+
     def stop(self) -> None:
         """Stop reading; queued records are dropped, the group is left, the thread ends."""
         self._stop_event.set()
@@ -129,7 +143,15 @@ class Reader(threading.Thread):
         finally:
             for pending in self._pending.values():
                 pending.seat.revoked = True
-            self._consumer.close()
+            self._finish()
+
+    def _finish(self) -> None:
+        """Let the span in hand be stored, publish that, leave the group."""
+        deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
+        while self._out and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._commit_stored(asynchronous=False)
+        self._consumer.close()
 
     def _turn(self) -> None:
         self.polled_s = time.monotonic()
@@ -137,6 +159,25 @@ class Reader(threading.Thread):
         while self._seeks:
             self._seek(*self._seeks.popleft())
         self._hand_over()
+        if self.polled_s - self._told_s >= TELL_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Commit what is stored and report where the logs end; for lag tools only."""
+        self._told_s = self.polled_s
+        self._commit_stored(asynchronous=True)
+        for partition in self._pending:
+            place = TopicPartition(self._topic, partition)
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            if end >= 0:
+                self._ends(partition, end)
+
+    def _commit_stored(self, *, asynchronous: bool) -> None:
+        stored, self._commits = self._commits, {}
+        places = [TopicPartition(self._topic, p, at) for p, at in stored.items()]
+        if places:
+            with suppress(KafkaException):  # the truth is in the sink
+                self._consumer.commit(offsets=places, asynchronous=asynchronous)
 
     def _poll(self) -> list[Message]:
         if self._paused:

@@ -17,14 +17,14 @@ from typing import Any
 
 import faust
 import structlog
-from confluent_kafka import TopicPartition
 from faust.app.base import BootStrategy
 
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
 from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
-from streams.runtime.lane.pump import LogBounds, Pump, Stopped
+from streams.runtime.lane.pump import Pump, Stopped
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
@@ -32,7 +32,6 @@ from streams.runtime.projection import Projection, SinkFactory
 from streams.runtime.settings import Kafka
 
 BROKER_TIMEOUT_S = 10.0
-COMMIT_EVERY_S = 1.0
 STUCK_AFTER_S = 120.0
 
 log = structlog.get_logger()
@@ -61,8 +60,6 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._wiring = wiring
         self._stopping = threading.Event()
         self._channel = app.channel(maxsize=8)
-        self._committed: dict[int, float] = {}
-        self._consumer = kafka.consumer(wiring.kafka, projection.name)
         self._admin = kafka.admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(wiring.journals / f"{projection.name}.journal")
@@ -86,17 +83,18 @@ class Lane(faust.Service):  # type: ignore[misc]
             journal=self._journal,
         )
         self._reader = Reader(
-            self._consumer,
+            kafka.consumer(wiring.kafka, projection.name),
             projection.topic.name,
             locate=self.pump.locate,
             hand=self._hand,
             failed=self._failed,
             left=self._metrics.revoked,
+            ends=self._metrics.log_end,
             rows_max=projection.rows_max,
             linger_ms=projection.linger_ms,
             idle_ms=projection.idle_ms,
         )
-        app.agent(self._channel, name=projection.name, on_error=self._agent_failed)(self._agent())
+        app.agent(self._channel, name=projection.name)(self._agent())
 
     def _agent(self) -> Callable[[Any], Any]:
         async def fold(spans: Any) -> None:
@@ -104,6 +102,8 @@ class Lane(faust.Service):  # type: ignore[misc]
             async for span in spans:
                 try:
                     await loop.run_in_executor(self._executor, self.pump.process, span)
+                except Exception as error:
+                    self._end(error)
                 finally:
                     self._reader.done()
                     self._metrics.queue(self._reader.queued_rows)
@@ -132,23 +132,6 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._journal.close()
         self._sink.close()
 
-    @faust.Service.task  # type: ignore[untyped-decorator]
-    async def _watch(self) -> None:
-        """Ask the broker for the log's ends, for lag."""
-        loop = asyncio.get_running_loop()
-        while not self.should_stop:
-            await self.sleep(2.0)
-            await loop.run_in_executor(None, self._ends)
-
-    def _ends(self) -> None:
-        topic = self.projection.topic.name
-        for seat in self._reader.seats:
-            _, end = self._consumer.get_watermark_offsets(
-                TopicPartition(topic, seat.partition), cached=True
-            )
-            if end >= 0:
-                self._metrics.log_end(seat.partition, end)
-
     @property
     def ready(self) -> bool:
         """Whether the group has given this lane its partitions (possibly none) and it polls."""
@@ -170,13 +153,9 @@ class Lane(faust.Service):  # type: ignore[misc]
             return
         self._loop.call_soon_threadsafe(self._end, error)
 
-    async def _agent_failed(self, _: Any, error: BaseException) -> None:
-        if not self._stopping.is_set():
-            self._end(error)
-
     def _end(self, error: BaseException) -> None:
         """An error that nobody expected ends the worker; its supervisor starts another."""
-        if self.failure is None:
+        if self.failure is None and not self._stopping.is_set():
             self.failure = error
             log.error("lane failed", agent=self.projection.name, exc_info=error)
             self._app.end(error)
@@ -185,19 +164,10 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._reader.restart(seat, fresh, offset)
 
     def _bounds(self, seat: Seat) -> LogBounds:
-        start, end = self._consumer.get_watermark_offsets(
-            TopicPartition(seat.topic, seat.partition), timeout=BROKER_TIMEOUT_S
-        )
-        return LogBounds(kafka.topic_id(self._admin, seat.topic, BROKER_TIMEOUT_S), start, end)
+        return kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
 
     def _commit(self, seat: Seat, offset: int) -> None:
-        now = time.monotonic()
-        if now - self._committed.get(seat.partition, 0.0) < COMMIT_EVERY_S:
-            return
-        self._committed[seat.partition] = now
-        self._consumer.commit(
-            offsets=[TopicPartition(seat.topic, seat.partition, offset)], asynchronous=True
-        )
+        self._reader.commit(seat.partition, offset)
 
 
 class _Boot(BootStrategy):  # type: ignore[misc]
