@@ -1,4 +1,7 @@
-"""What a part of the stack is: the contract between the launcher and one server."""
+"""What a part of the stack is: the contract between the launcher and one server.
+
+Client libraries are imported inside `ready` functions: most commands need none of them.
+"""
 
 from __future__ import annotations
 
