@@ -125,7 +125,7 @@ class Stack:
         record = self.home.run(part.name)
         if launch is None:
             write_json(record, {"way": "docker"})
-            compose.start(self.home, part.name, site.ports["main"])
+            compose.start(self.home, part.name)
             return
         try:
             with process.interrupt_deferred():
@@ -227,6 +227,8 @@ class Stack:
     def _way(self, part: Part) -> Way:
         if self._runs(part):
             return "docker" if self._way_of(part) == "docker" else "native"
+        if not part.docker:
+            return "native"
         return self.way or ("docker" if compose.available() else "native")
 
     def _state(self, part: Part, settings: Settings) -> State:

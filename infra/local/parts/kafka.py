@@ -115,7 +115,7 @@ def ready(settings: Settings) -> bool:
 
 PART = Part(
     name="kafka",
-    ports={"main": 19092, "controller": 19093},
+    ports={"main": 19092, "controller": 19094},
     variables=("HEADRACE_KAFKA__BOOTSTRAP_SERVERS",),
     address=address,
     values=values,
