@@ -10,7 +10,6 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 
 from infra.error import StackError
 from infra.local.home import CHECKOUT, Home
@@ -43,9 +42,9 @@ def available() -> bool:
     return True
 
 
-def start(home: Home, part: str, port: int) -> None:
-    """Start one service on a host port. Raises `StackError` with what Compose said."""
-    _compose(home, ("up", "--detach", "--no-deps", part), {f"{part.upper()}_PORT": str(port)})
+def start(home: Home, part: str) -> None:
+    """Start one service on its port of the home. Raises `StackError` with what Compose said."""
+    _compose(home, ("up", "--detach", "--no-deps", part))
 
 
 def stop(home: Home, part: str) -> None:
@@ -64,12 +63,18 @@ def remove(home: Home) -> None:
     _compose(home, ("down", "--volumes"))
 
 
-def _compose(home: Home, arguments: tuple[str, ...], env: Mapping[str, str] | None = None) -> str:
+def environment(home: Home) -> dict[str, str]:
+    """The variables of the Compose file: passwords and host ports."""
     secrets = {variable: home.secret(name) for variable, name in SECRETS.items()}
+    used = {f"{part.upper()}_PORT": str(roles["main"]) for part, roles in home.ports().items()}
+    return secrets | used
+
+
+def _compose(home: Home, arguments: tuple[str, ...]) -> str:
     command = ["docker", "compose", "-p", f"headrace-{home.tag}", "-f", str(FILE), *arguments]
     done = subprocess.run(
         command,
-        env={**os.environ, **secrets, **(env or {})},
+        env={**os.environ, **environment(home)},
         capture_output=True,
         text=True,
         check=False,

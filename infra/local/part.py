@@ -1,4 +1,7 @@
-"""What a part of the stack is: the contract between the launcher and one server."""
+"""What a part of the stack is: the contract between the launcher and one server.
+
+Client libraries are imported inside `ready` functions: most commands need none of them.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,8 @@ class Part:
     Raises `StackError` with what the user can do when something cannot be had."""
     ready: Callable[[Settings], bool]
     """Whether the server at the address does its work, not only accepts connections."""
+    docker: bool = True
+    """Whether the part may run in a container."""
     needs: tuple[str, ...] = ()
     ready_within_s: float = 120.0
     stop_within_s: float = 20.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+from http import HTTPStatus
+from http.client import HTTPException
 from urllib.parse import urlsplit
-
-import httpx
+from urllib.request import ProxyHandler, build_opener
 
 ASK_WITHIN_S = 3.0
 
@@ -19,10 +20,10 @@ def endpoint(url: str) -> tuple[str, int]:
 def http_ok(url: str) -> bool:
     """Whether a GET is answered with 200. Proxies of the environment are not used."""
     try:
-        answer = httpx.get(url, timeout=ASK_WITHIN_S, trust_env=False)
-    except httpx.HTTPError:
+        with build_opener(ProxyHandler({})).open(url, timeout=ASK_WITHIN_S) as answer:
+            return int(answer.status) == HTTPStatus.OK
+    except (OSError, HTTPException):
         return False
-    return answer.status_code == httpx.codes.OK
 
 
 def ask(address: tuple[str, int], question: bytes, answer_bytes: int) -> bytes:

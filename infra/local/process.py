@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -80,7 +79,7 @@ def start(launch: Launch, record_file: Path, log_file: Path) -> psutil.Process:
 
     Raises `NotStarted`. When another keeper has the part already, returns that one's server.
     """
-    kept = subprocess.Popen(
+    kept = subprocess.run(
         [
             *(sys.executable, "-I", keeper.__file__),
             *(str(record_file), str(log_file), str(LOG_BYTES_MAX)),
@@ -92,17 +91,14 @@ def start(launch: Launch, record_file: Path, log_file: Path) -> psutil.Process:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        check=False,
     )
-    patience_ends = time.monotonic() + 10.0
-    while True:
-        process = find(record_file)
-        if process is not None:
-            return process
-        code = kept.poll()
-        just_ending = code == keeper.ALREADY_KEPT and time.monotonic() < patience_ends
-        if code is not None and not just_ending:
-            raise NotStarted(f"{launch.argv[0]} ended at once (keeper's code {code})")
-        time.sleep(0.02)
+    process = find(record_file)
+    if process is None and kept.returncode == keeper.ALREADY_KEPT:
+        raise NotStarted("is just ending; try again")
+    if process is None:
+        raise NotStarted(f"ended at once ({launch.argv[0]})")
+    return process
 
 
 def stop(record_file: Path, grace_s: float) -> bool:

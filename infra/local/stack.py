@@ -99,16 +99,18 @@ class Stack:
         return process.tail(self.home.log(part), lines)
 
     def _begin(self, part: Part, starting: dict[str, Site]) -> None:
-        """Start a part, or take note that it is starting, unless it is ready or given."""
+        """Start a part, unless it runs already (then wait for it) or is given."""
         fixed = fixed_address(part)
         if self._runs(part):
             remembered = self.home.ports()[part.name]
             if fixed is None or fixed[1] == remembered["main"]:
-                site = self._site(part, remembered)
-                if not part.ready(self._reached(part, site)):
-                    starting[part.name] = site
-                return
-            self._stop(part)
+                starting[part.name] = self._site(part, remembered)
+                if self._answers(part, starting[part.name]):
+                    self._publish(part, starting)
+                    return
+                del starting[part.name]
+            else:
+                self._stop(part)
         if fixed is not None and part.ready(Settings.read()):
             self._say(part.name, f"given: answers at {fixed[0]}:{fixed[1]}")
             return
@@ -123,7 +125,7 @@ class Stack:
         record = self.home.run(part.name)
         if launch is None:
             write_json(record, {"way": "docker"})
-            compose.start(self.home, part.name, site.ports["main"])
+            compose.start(self.home, part.name)
             return
         try:
             with process.interrupt_deferred():
@@ -145,14 +147,18 @@ class Stack:
                 raise StackError(self._told(part, "ended while starting"))
             self._say(part.name, f"port {taken[0]} was taken meanwhile")
             self._start(part, starting)
-        self.home.set_launched(part.name, part.values(site))
-        del starting[part.name]
+        self._publish(part, starting)
         self._say(part.name, f"ready (waited {time.monotonic() - began:.1f} s)")
+
+    def _publish(self, part: Part, starting: dict[str, Site]) -> None:
+        values = part.values(starting.pop(part.name))
+        if self.home.launched().get(part.name) != values:
+            self.home.set_launched(part.name, values)
 
     def _settle(self, part: Part, site: Site) -> None:
         """After a failure or Ctrl-C: what answers stays and is published, the rest is stopped."""
         if self._runs(part) and part.ready(self._reached(part, site)):
-            self.home.set_launched(part.name, part.values(site))
+            self._publish(part, {part.name: site})
             return
         self._say(part.name, "stopped again, it was not ready")
         self._stop(part)
@@ -221,6 +227,8 @@ class Stack:
     def _way(self, part: Part) -> Way:
         if self._runs(part):
             return "docker" if self._way_of(part) == "docker" else "native"
+        if not part.docker:
+            return "native"
         return self.way or ("docker" if compose.available() else "native")
 
     def _state(self, part: Part, settings: Settings) -> State:

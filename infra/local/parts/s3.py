@@ -8,11 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from minio import Minio
-from minio.error import MinioException
-from urllib3 import PoolManager, Timeout
-from urllib3.exceptions import HTTPError
-
 from infra.error import StackError
 from infra.local import probe
 from infra.local.home import Home
@@ -77,6 +72,11 @@ def values(site: Site) -> dict[str, Any]:
 
 def ready(settings: Settings) -> bool:
     """Whether it accepts the keys and has the bucket."""
+    from minio import Minio
+    from minio.error import MinioException
+    from urllib3 import PoolManager, Timeout
+    from urllib3.exceptions import HTTPError
+
     host, port = address(settings)
     client = Minio(
         f"{host}:{port}",
