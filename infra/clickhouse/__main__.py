@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 
 from aiohttp import web
-from chdb._chdb import set_signal_handlers_enabled
 
 from infra.clickhouse.engine import DataDirectoryInUse, Engine
 from infra.clickhouse.request import Credentials
@@ -30,7 +29,7 @@ def _arguments() -> argparse.Namespace:
         prog="python -m infra.clickhouse", description="ClickHouse's HTTP interface over chDB"
     )
     parser.add_argument("--data", type=Path, required=True, help="data directory, made if missing")
-    parser.add_argument("--port", type=int, default=8123)
+    parser.add_argument("--port", type=int, default=8123, help="0 for any free one")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--user", default="default")
     parser.add_argument(
@@ -74,7 +73,7 @@ async def _serve(arguments: argparse.Namespace, engine: Engine) -> None:
     )
     await runner.setup()
     await web.TCPSite(runner, arguments.host, arguments.port).start()
-    log.info("ready on http://%s:%d", arguments.host, arguments.port)
+    log.info("ready on http://%s:%d", arguments.host, runner.addresses[0][1])
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -95,7 +94,6 @@ def main() -> int:
     """Run until SIGTERM or SIGINT. Exit code 1 when the directory is taken, 0 on a clean stop."""
     arguments = _arguments()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    set_signal_handlers_enabled(False)  # signals are ours: the engine's handlers would end us
     try:
         engine = Engine(
             arguments.data, threads=arguments.threads, queue_timeout_s=arguments.queue_timeout

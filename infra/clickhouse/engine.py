@@ -14,13 +14,12 @@ import fcntl
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
-import chdb
 from chdb.state.sqlitelike import Connection
 
 from infra.clickhouse.errors import ServerError
@@ -29,28 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _KILL_AGAIN_S = 0.2
-
-# A format is here if its pieces may be put behind one another: no header, footer or separator.
-_STREAMS = frozenset(
-    name.lower()
-    for name in (
-        "Native",
-        "TabSeparated",
-        "TSV",
-        "TabSeparatedRaw",
-        "TSVRaw",
-        "CSV",
-        "TSKV",
-        "RowBinary",
-        "JSONEachRow",
-        "JSONLines",
-        "NDJSON",
-        "JSONCompactEachRow",
-        "JSONStringsEachRow",
-        "LineAsString",
-        "RawBLOB",
-    )
-)
 
 
 class DataDirectoryInUse(RuntimeError):
@@ -85,11 +62,6 @@ class Piece:
 
     data: bytes
     counts: Counts
-
-
-def streams(fmt: str) -> bool:
-    """Whether results in `fmt` can be sent in pieces, in bounded memory."""
-    return fmt.lower() in _STREAMS
 
 
 class Session:
@@ -140,14 +112,12 @@ class Session:
     async def stream(self, sql: str, fmt: str, params: Mapping[str, str]) -> AsyncGenerator[Piece]:
         """Run a query block by block. At most one block is held.
 
-        Yields nothing for an empty result. Stop early by closing the iterator.
+        Yields nothing for an empty result. What is left when the iterator is dropped ends with the
+        session: a cancel here would queue on this session's thread behind a fetch that may be slow.
         """
         stream = await self.call(self._connection.send_query, sql, fmt, params=dict(params))
-        try:
-            while (chunk := await self.call(stream.fetch)) is not None:
-                yield Piece(bytes(chunk.bytes()), _counts(chunk))
-        finally:
-            await asyncio.shield(self.call(stream.cancel))
+        while (chunk := await self.call(stream.fetch)) is not None:
+            yield Piece(bytes(chunk.bytes()), _counts(chunk))
 
     async def insert(self, sql: str, fmt: str, body: IO[bytes], piece_bytes: int) -> Counts:
         """Feed `body`, encoded as `fmt`, to the INSERT `sql`. All or, on failure, what the
@@ -185,7 +155,7 @@ class Engine:
 
     `threads` statements that read and as many that write run at once: a slow SELECT never takes an
     INSERT's place. Others wait, at most `queue_timeout_s`, then fail with
-    TOO_MANY_SIMULTANEOUS_QUERIES. Inserts into one table run one after the other, in order of arrival.
+    TOO_MANY_SIMULTANEOUS_QUERIES. Inserts into one table run one after the other.
     """
 
     def __init__(self, directory: Path, *, threads: int, queue_timeout_s: float) -> None:
@@ -237,7 +207,7 @@ class Engine:
             try:
                 yield session
             finally:
-                await asyncio.shield(self._give_back(session, thread, query_id, reads_only))
+                await _to_the_end(self._give_back(session, thread, query_id, reads_only))
         finally:
             self._running.discard(query_id)
 
@@ -282,6 +252,20 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` even when cancelled meanwhile; the cancellation goes on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
 def _threads(kind: str, count: int) -> asyncio.Queue[ThreadPoolExecutor]:
     pool: asyncio.Queue[ThreadPoolExecutor] = asyncio.Queue()
     for number in range(count):
@@ -315,6 +299,3 @@ def _take(directory: Path) -> IO[str]:
     lock_file.write(str(os.getpid()))
     lock_file.flush()
     return lock_file
-
-
-ENGINE_VERSION = str(chdb.__version__)

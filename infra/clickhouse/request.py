@@ -44,7 +44,7 @@ class Credentials:
     password: str | None = field(default=None, repr=False)
 
     def check(self, headers: Mapping[str, str], query: Mapping[str, str]) -> None:
-        """Raise REQUIRED_PASSWORD (401) without a password, AUTHENTICATION_FAILED (403) if wrong."""
+        """Raise REQUIRED_PASSWORD (401) for none, AUTHENTICATION_FAILED (403) for wrong ones."""
         if self.password is None:
             return
         user, password = _claimed(headers, query)
