@@ -232,7 +232,8 @@ def test_a_client_that_leaves_takes_its_query_along(
 def test_a_client_that_leaves_in_the_middle_of_a_stream(http: httpx.Client) -> None:
     sql = "SELECT number, 'halfway' FROM numbers(1000000000000)"
     with http.stream("POST", "/", content=sql) as answer:
-        next(answer.iter_raw())
+        body = answer.iter_raw()  # dropping the iterator would close the connection
+        next(body)
         wait_running(http, "halfway", 1)
     wait_running(http, "halfway", 0)
 
@@ -260,7 +261,8 @@ def test_one_query_per_id(http: httpx.Client) -> None:
     with http.stream(
         "POST", "/", params=params, content="SELECT * FROM numbers(1000000000000)"
     ) as answer:
-        next(answer.iter_raw())
+        body = answer.iter_raw()  # dropping the iterator would close the connection
+        next(body)
         twin = http.post("/", params=params, content="SELECT 1")
         assert twin.headers["X-ClickHouse-Exception-Code"] == "216"
     while http.post("/", params=params, content="SELECT 1").status_code != 200:
