@@ -21,6 +21,7 @@ from infra.clickhouse.server import Limits, Server
 log = logging.getLogger("infra.clickhouse")
 
 _SHUTDOWN_S = 4.0
+_KEEPALIVE_S = 60.0
 _MAX_LINE_BYTES = 1 << 20
 
 
@@ -38,6 +39,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=4, help="readers at once, and writers")
     parser.add_argument("--max-body-bytes", type=int, default=Limits.body_bytes)
     parser.add_argument("--receive-timeout", type=float, default=Limits.receive_timeout_s)
+    parser.add_argument("--send-timeout", type=float, default=Limits.send_timeout_s)
     parser.add_argument("--queue-timeout", type=float, default=60.0)
     parser.add_argument("--query-memory-bytes", type=int, default=Limits.query_memory_bytes)
     arguments = parser.parse_args()
@@ -60,6 +62,7 @@ async def _serve(arguments: argparse.Namespace, engine: Engine) -> None:
     limits = Limits(
         body_bytes=arguments.max_body_bytes,
         receive_timeout_s=arguments.receive_timeout,
+        send_timeout_s=arguments.send_timeout,
         query_memory_bytes=arguments.query_memory_bytes,
     )
     server = Server(engine, Credentials(arguments.user, password), limits)
@@ -68,6 +71,7 @@ async def _serve(arguments: argparse.Namespace, engine: Engine) -> None:
         auto_decompress=False,
         handler_cancellation=True,
         access_log=None,
+        keepalive_timeout=_KEEPALIVE_S,
         max_line_size=_MAX_LINE_BYTES,
         shutdown_timeout=0.5,
     )

@@ -97,19 +97,21 @@ class Session:
         pairs = ", ".join(f"{quote_name(key)} = {quote(value)}" for key, value in settings.items())
         self._connection.query(f"SET {pairs}")
 
-    def statement_count(self, sql: str) -> int:
+    def statement_count(self, sql: bytes) -> int:
         """How many statements the text holds; 0 when it does not parse."""
         return int(self._connection._conn.classify_query(sql)["statement_count"])
 
-    async def run(self, sql: str, fmt: str, params: Mapping[str, str]) -> Piece:
+    async def run(self, sql: bytes, fmt: str, params: Mapping[str, str]) -> Piece:
         """Run a statement to its end and hold its whole result."""
         return await self.call(self._run, sql, fmt, params)
 
-    def _run(self, sql: str, fmt: str, params: Mapping[str, str]) -> Piece:
+    def _run(self, sql: bytes, fmt: str, params: Mapping[str, str]) -> Piece:
         result = self._connection.query(sql, fmt, params=dict(params))
         return Piece(bytes(result.bytes()), _counts(result))
 
-    async def stream(self, sql: str, fmt: str, params: Mapping[str, str]) -> AsyncGenerator[Piece]:
+    async def stream(
+        self, sql: bytes, fmt: str, params: Mapping[str, str]
+    ) -> AsyncGenerator[Piece]:
         """Run a query block by block. At most one block is held.
 
         Yields nothing for an empty result. What is left when the iterator is dropped ends with the
@@ -119,13 +121,13 @@ class Session:
         while (chunk := await self.call(stream.fetch)) is not None:
             yield Piece(bytes(chunk.bytes()), _counts(chunk))
 
-    async def insert(self, sql: str, fmt: str, body: IO[bytes], piece_bytes: int) -> Counts:
+    async def insert(self, sql: bytes, fmt: str, body: IO[bytes], piece_bytes: int) -> Counts:
         """Feed `body`, encoded as `fmt`, to the INSERT `sql`. All or, on failure, what the
         engine had already made into parts (blocks past `max_insert_block_size` rows).
         """
         return await self.call(self._insert, sql, fmt, iter(lambda: body.read(piece_bytes), b""))
 
-    def _insert(self, sql: str, fmt: str, pieces: Iterable[bytes]) -> Counts:
+    def _insert(self, sql: bytes, fmt: str, pieces: Iterable[bytes]) -> Counts:
         with self._connection.send_insert(sql, fmt) as inserter:
             for piece in pieces:
                 if self._cancelled.is_set():

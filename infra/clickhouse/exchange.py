@@ -25,9 +25,12 @@ _LOG_CHARS = 500
 class Exchange:
     """One request's answer: headers, coding and body."""
 
-    def __init__(self, request: web.Request, query_id: str, timezone: str) -> None:
+    def __init__(
+        self, request: web.Request, query_id: str, timezone: str, send_timeout_s: float
+    ) -> None:
         self.request = request
         self.query_id = query_id
+        self._send_timeout_s = send_timeout_s
         self._broken = False
         self._began = time.monotonic_ns()
         self._headers = {
@@ -102,9 +105,9 @@ class Exchange:
 
         try:
             for piece in (first, second):
-                await response.write(await session.call(encode, piece))
+                await self._send(response, await session.call(encode, piece))
             async for piece in rest:
-                await response.write(await session.call(encode, piece))
+                await self._send(response, await session.call(encode, piece))
         except ServerError as error:
             self.log_failure(error)
             await response.write(encoder.encode(in_stream(error, tag)) + encoder.finish())
@@ -112,6 +115,16 @@ class Exchange:
             return response
         await response.write(encoder.encode(join.end()) + encoder.finish())
         return response
+
+    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
+        """A client that takes nothing for too long must not keep an engine thread."""
+        try:
+            async with asyncio.timeout(self._send_timeout_s):
+                await response.write(data)
+        except TimeoutError:
+            if self.request.transport is not None:
+                self.request.transport.abort()
+            raise ConnectionError("the client does not read its result") from None
 
     def _success(self, fmt: str | None, counts: Counts) -> dict[str, str]:
         summary = {

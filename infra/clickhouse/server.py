@@ -30,13 +30,15 @@ class Limits:
     """What one client can cost. Bytes are counted after decompression.
 
     `held_result_bytes` bounds results in formats that cannot be sent in pieces;
-    `query_memory_bytes` is the engine's `max_memory_usage` where a query sets none.
+    `send_timeout_s` how long one piece of a result may wait for its reader; `query_memory_bytes` is
+    the engine's `max_memory_usage` where a query sets none.
     """
 
     body_bytes: int = 1 << 30
     query_bytes: int = 1 << 20
     memory_body_bytes: int = 1 << 24
     receive_timeout_s: float = 60.0
+    send_timeout_s: float = 60.0
     concurrent_requests: int = 128
     held_result_bytes: int = 1 << 29
     query_memory_bytes: int = 4 << 30
@@ -67,7 +69,7 @@ class Server:
         if request.method == "GET" and not request.query_string:
             return await _ok(request)
         query_id = request.query.get("query_id") or str(uuid.uuid4())
-        exchange = Exchange(request, query_id, self._timezone)
+        exchange = Exchange(request, query_id, self._timezone, self._limits.send_timeout_s)
         self._requests += 1
         try:
             return await self._answer(exchange)
@@ -107,9 +109,7 @@ class Server:
             raise ServerError(
                 552, "QUERY_IS_TOO_LARGE", f"Max query size is {self._limits.query_bytes} bytes"
             )
-        return await self._query(
-            exchange, asked, statement, head.decode("utf-8", "surrogateescape")
-        )
+        return await self._query(exchange, asked, statement, head)
 
     def _check_caller(self, request: web.Request) -> None:
         self._credentials.check(request.headers, request.query)
@@ -172,7 +172,7 @@ class Server:
         return await exchange.whole(Piece(b"", counts), None)
 
     async def _query(
-        self, exchange: Exchange, asked: Asked, query: Query, sql: str
+        self, exchange: Exchange, asked: Asked, query: Query, sql: bytes
     ) -> web.StreamResponse:
         fmt = query.format or asked.default_format or "TabSeparated"
         settings = self._settings(exchange, asked)

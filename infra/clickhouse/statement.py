@@ -50,7 +50,7 @@ class Query:
 class Insert:
     """An INSERT with data: `sql` without FORMAT or VALUES, and where the data begins (bytes)."""
 
-    sql: str
+    sql: bytes
     table: str
     format: str
     data_offset: int
@@ -114,18 +114,16 @@ def _insert(head: bytes) -> Query | Insert:
             _refuse_client_data(head)
             return Query(table=name)
         if token.text == b"VALUES":
-            return Insert(_text(head[: token.start]), name, "Values", token.end)
+            return Insert(head[: token.start], name, "Values", token.end)
         if token.text == b"FORMAT" and (fmt := next(tokens, None)) is not None:
             data = _DATA_START.match(head, fmt.end)
             offset = data.end() if data else fmt.end
-            return Insert(
-                _text(head[: token.start]), name, _text(head[fmt.start : fmt.end]), offset
-            )
+            return Insert(head[: token.start], name, _text(head[fmt.start : fmt.end]), offset)
     return Query()
 
 
 def _text(part: bytes) -> str:
-    return part.decode("utf-8", "surrogateescape").strip()
+    return part.decode("utf-8", "replace")
 
 
 def _refuse_client_data(head: bytes) -> None:

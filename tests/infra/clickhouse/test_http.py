@@ -55,6 +55,10 @@ def test_headers(http: httpx.Client) -> None:
     assert uuid.UUID(other.headers["X-ClickHouse-Query-Id"])
 
 
+def test_sql_need_not_be_utf8(http: httpx.Client) -> None:
+    assert http.post("/", content=b"SELECT hex('\xff\xfe')").text == "FFFE\n"
+
+
 @pytest.mark.parametrize(
     ("params", "headers", "sql", "body"),
     [

@@ -120,6 +120,18 @@ def test_waiting_has_an_end(start: Any) -> None:
         assert written.status_code == 200
 
 
+def test_a_client_that_does_not_read_is_dropped(start: Any) -> None:
+    server = start("--threads", "1", "--send-timeout", "0.2").wait_ready()
+    sql = "SELECT number FROM numbers(1000000000000)"
+    with httpx.stream("POST", server.url, content=sql) as answer:
+        body = answer.iter_raw()
+        next(body)
+        assert httpx.post(server.url, content="SELECT 1", timeout=30).text == "1\n"
+        with pytest.raises(httpx.HTTPError):
+            for _ in body:
+                pass
+
+
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--threads", "0"]])
 def test_refused_arguments(tmp_path: Path, arguments: list[str]) -> None:
     command = [sys.executable, "-m", "infra.clickhouse", "--data", str(tmp_path), *arguments]

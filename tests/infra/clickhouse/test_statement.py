@@ -67,7 +67,7 @@ def test_insert_is_split_before_its_data(
     data = b"\x01" + data  # a data byte that is no white space and no letter
     statement = parse(head.encode() + data)
     assert isinstance(statement, Insert)
-    assert (statement.sql, statement.table, statement.format) == expected
+    assert (statement.sql.decode().strip(), statement.table, statement.format) == expected
     assert (head.encode() + data)[statement.data_offset :] == data
 
 
