@@ -84,6 +84,7 @@ async def _serve(arguments: argparse.Namespace, engine: Engine) -> None:
     await stop.wait()
     log.info("stopping")
     _exit_anyway_after(_SHUTDOWN_S)
+    await asyncio.to_thread(engine.kill_all)
     await runner.cleanup()
 
 

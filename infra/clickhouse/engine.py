@@ -93,9 +93,9 @@ class Session:
     def _configure(self, database: str | None, settings: Mapping[str, str]) -> None:
         self._connection = Connection(self._path)
         if database:
-            self._connection.query(f"USE {quote_name(database)}")
+            self._connection.query(_bytes(f"USE {quote_name(database)}"))
         pairs = ", ".join(f"{quote_name(key)} = {quote(value)}" for key, value in settings.items())
-        self._connection.query(f"SET {pairs}")
+        self._connection.query(_bytes(f"SET {pairs}"))
 
     def statement_count(self, sql: bytes) -> int:
         """How many statements the text holds; 0 when it does not parse."""
@@ -234,6 +234,10 @@ class Engine:
         """Ask a running statement to stop; nothing happens when there is none."""
         self.scalar(f"KILL QUERY WHERE Settings['log_comment'] = {quote(query_id)} ASYNC")
 
+    def kill_all(self) -> None:
+        """Ask every running statement to stop."""
+        self.scalar("KILL QUERY WHERE query_id != queryID() ASYNC")
+
     def close(self) -> None:
         """Close the engine and let go of the directory."""
         for pool in (self._reads, self._writes):
@@ -266,6 +270,11 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled:
         raise asyncio.CancelledError
+
+
+def _bytes(sql: str) -> bytes:
+    """Text from headers may hold bytes that are no UTF-8; they go on as they came."""
+    return sql.encode("utf-8", "surrogateescape")
 
 
 def _threads(kind: str, count: int) -> asyncio.Queue[ThreadPoolExecutor]:

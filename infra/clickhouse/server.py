@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import tempfile
-import uuid
 from dataclasses import dataclass
 from typing import IO
 
@@ -17,7 +16,7 @@ from infra.clickhouse.engine import Engine, Piece
 from infra.clickhouse.errors import ServerError
 from infra.clickhouse.exchange import Exchange
 from infra.clickhouse.formats import joiner
-from infra.clickhouse.request import Asked, Credentials
+from infra.clickhouse.request import Asked, Credentials, query_id
 from infra.clickhouse.statement import Insert, Query, parse
 
 log = logging.getLogger(__name__)
@@ -68,8 +67,9 @@ class Server:
         """Answer one query; a failure before the first byte becomes ClickHouse's error answer."""
         if request.method == "GET" and not request.query_string:
             return await _ok(request)
-        query_id = request.query.get("query_id") or str(uuid.uuid4())
-        exchange = Exchange(request, query_id, self._timezone, self._limits.send_timeout_s)
+        exchange = Exchange(
+            request, query_id(request.query), self._timezone, self._limits.send_timeout_s
+        )
         self._requests += 1
         try:
             return await self._answer(exchange)
@@ -77,7 +77,7 @@ class Server:
             exchange.log_failure(error)
             return exchange.failure(error)
         except (ConnectionError, asyncio.CancelledError):
-            log.warning("query %s failed: the client went away", query_id)
+            log.warning("query %s failed: the client went away", exchange.query_id)
             raise
         finally:
             self._requests -= 1
@@ -97,7 +97,7 @@ class Server:
             await self._receive(request, body)
             body.seek(0)
             head = body.read(self._limits.query_bytes + 1)
-            statement = parse(head)
+            statement = await asyncio.to_thread(parse, head)
             fits = len(head) <= self._limits.query_bytes
             if isinstance(statement, Insert):
                 if not (fits and statement.format == "Values"):

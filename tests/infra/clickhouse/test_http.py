@@ -112,6 +112,8 @@ def test_errors(http: httpx.Client, sql: str, status: int, code: int, name: str)
         ({"database": "nowhere"}, {}, 404),
         ({"max_threads": "many"}, {}, 400),
         ({"decompress": "1"}, {}, 501),
+        ({"query_id": "two\r\nlines"}, {}, 400),
+        ({"query_id": "q" * 300}, {}, 400),
         ({}, {"Content-Encoding": "compress"}, 415),
         ({}, {"Content-Encoding": "gzip"}, 400),
         ({}, {"Content-Type": "multipart/form-data; boundary=x"}, 501),
