@@ -14,13 +14,12 @@ import fcntl
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
-import chdb
 from chdb.state.sqlitelike import Connection
 
 from infra.clickhouse.errors import ServerError
@@ -29,28 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _KILL_AGAIN_S = 0.2
-
-# A format is here if its pieces may be put behind one another: no header, footer or separator.
-_STREAMS = frozenset(
-    name.lower()
-    for name in (
-        "Native",
-        "TabSeparated",
-        "TSV",
-        "TabSeparatedRaw",
-        "TSVRaw",
-        "CSV",
-        "TSKV",
-        "RowBinary",
-        "JSONEachRow",
-        "JSONLines",
-        "NDJSON",
-        "JSONCompactEachRow",
-        "JSONStringsEachRow",
-        "LineAsString",
-        "RawBLOB",
-    )
-)
 
 
 class DataDirectoryInUse(RuntimeError):
@@ -87,11 +64,6 @@ class Piece:
     counts: Counts
 
 
-def streams(fmt: str) -> bool:
-    """Whether results in `fmt` can be sent in pieces, in bounded memory."""
-    return fmt.lower() in _STREAMS
-
-
 class Session:
     """One request's connection. Not to be used by two tasks at once."""
 
@@ -121,41 +93,41 @@ class Session:
     def _configure(self, database: str | None, settings: Mapping[str, str]) -> None:
         self._connection = Connection(self._path)
         if database:
-            self._connection.query(f"USE {quote_name(database)}")
+            self._connection.query(_bytes(f"USE {quote_name(database)}"))
         pairs = ", ".join(f"{quote_name(key)} = {quote(value)}" for key, value in settings.items())
-        self._connection.query(f"SET {pairs}")
+        self._connection.query(_bytes(f"SET {pairs}"))
 
-    def statement_count(self, sql: str) -> int:
+    def statement_count(self, sql: bytes) -> int:
         """How many statements the text holds; 0 when it does not parse."""
         return int(self._connection._conn.classify_query(sql)["statement_count"])
 
-    async def run(self, sql: str, fmt: str, params: Mapping[str, str]) -> Piece:
+    async def run(self, sql: bytes, fmt: str, params: Mapping[str, str]) -> Piece:
         """Run a statement to its end and hold its whole result."""
         return await self.call(self._run, sql, fmt, params)
 
-    def _run(self, sql: str, fmt: str, params: Mapping[str, str]) -> Piece:
+    def _run(self, sql: bytes, fmt: str, params: Mapping[str, str]) -> Piece:
         result = self._connection.query(sql, fmt, params=dict(params))
         return Piece(bytes(result.bytes()), _counts(result))
 
-    async def stream(self, sql: str, fmt: str, params: Mapping[str, str]) -> AsyncGenerator[Piece]:
+    async def stream(
+        self, sql: bytes, fmt: str, params: Mapping[str, str]
+    ) -> AsyncGenerator[Piece]:
         """Run a query block by block. At most one block is held.
 
-        Yields nothing for an empty result. Stop early by closing the iterator.
+        Yields nothing for an empty result. What is left when the iterator is dropped ends with the
+        session: a cancel here would queue on this session's thread behind a fetch that may be slow.
         """
         stream = await self.call(self._connection.send_query, sql, fmt, params=dict(params))
-        try:
-            while (chunk := await self.call(stream.fetch)) is not None:
-                yield Piece(bytes(chunk.bytes()), _counts(chunk))
-        finally:
-            await asyncio.shield(self.call(stream.cancel))
+        while (chunk := await self.call(stream.fetch)) is not None:
+            yield Piece(bytes(chunk.bytes()), _counts(chunk))
 
-    async def insert(self, sql: str, fmt: str, body: IO[bytes], piece_bytes: int) -> Counts:
+    async def insert(self, sql: bytes, fmt: str, body: IO[bytes], piece_bytes: int) -> Counts:
         """Feed `body`, encoded as `fmt`, to the INSERT `sql`. All or, on failure, what the
         engine had already made into parts (blocks past `max_insert_block_size` rows).
         """
         return await self.call(self._insert, sql, fmt, iter(lambda: body.read(piece_bytes), b""))
 
-    def _insert(self, sql: str, fmt: str, pieces: Iterable[bytes]) -> Counts:
+    def _insert(self, sql: bytes, fmt: str, pieces: Iterable[bytes]) -> Counts:
         with self._connection.send_insert(sql, fmt) as inserter:
             for piece in pieces:
                 if self._cancelled.is_set():
@@ -185,7 +157,7 @@ class Engine:
 
     `threads` statements that read and as many that write run at once: a slow SELECT never takes an
     INSERT's place. Others wait, at most `queue_timeout_s`, then fail with
-    TOO_MANY_SIMULTANEOUS_QUERIES. Inserts into one table run one after the other, in order of arrival.
+    TOO_MANY_SIMULTANEOUS_QUERIES. Inserts into one table run one after the other.
     """
 
     def __init__(self, directory: Path, *, threads: int, queue_timeout_s: float) -> None:
@@ -237,7 +209,7 @@ class Engine:
             try:
                 yield session
             finally:
-                await asyncio.shield(self._give_back(session, thread, query_id, reads_only))
+                await _to_the_end(self._give_back(session, thread, query_id, reads_only))
         finally:
             self._running.discard(query_id)
 
@@ -262,6 +234,10 @@ class Engine:
         """Ask a running statement to stop; nothing happens when there is none."""
         self.scalar(f"KILL QUERY WHERE Settings['log_comment'] = {quote(query_id)} ASYNC")
 
+    def kill_all(self) -> None:
+        """Ask every running statement to stop."""
+        self.scalar("KILL QUERY WHERE query_id != queryID() ASYNC")
+
     def close(self) -> None:
         """Close the engine and let go of the directory."""
         for pool in (self._reads, self._writes):
@@ -280,6 +256,25 @@ def quote(value: str) -> str:
 def quote_name(name: str) -> str:
     """A ClickHouse quoted identifier."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` even when cancelled meanwhile; the cancellation goes on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+def _bytes(sql: str) -> bytes:
+    """Text from headers may hold bytes that are no UTF-8; they go on as they came."""
+    return sql.encode("utf-8", "surrogateescape")
 
 
 def _threads(kind: str, count: int) -> asyncio.Queue[ThreadPoolExecutor]:
@@ -315,6 +310,3 @@ def _take(directory: Path) -> IO[str]:
     lock_file.write(str(os.getpid()))
     lock_file.flush()
     return lock_file
-
-
-ENGINE_VERSION = str(chdb.__version__)
