@@ -9,6 +9,7 @@ deleting anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
@@ -29,6 +30,8 @@ from streams.runtime.settings import Settings
 from streams.runtime.topic import Topic
 
 _TIMEOUT_S = 15.0
+_REQUESTS_AT_ONCE = 8
+"""Two requests for each subject, one after the other, would be what `apply` waits for."""
 _DEAD_LETTER_HEADROOM_BYTES = 64 * 1024
 _MESSAGE_MAX_BYTES = 1_048_588
 """Kafka's default `max.message.bytes`."""
@@ -164,11 +167,17 @@ def _plan(
     return Report(
         create=tuple(w for w in want.values() if w.name not in actual),
         alter=tuple(_config_changes(client, there)),
-        register=tuple(s for t in chosen for s in subjects(t) if not registry.complete(s)),
+        register=_incomplete(registry, [s for topic in chosen for s in subjects(topic)]),
         partitions=_differences({w.name: w.partitions for w in there}, counts),
         replicas=_differences(dict.fromkeys(replicas, factor), replicas),
         unknown=tuple(sorted(n for n in actual if system_of(n) in ours and n not in want)),
     )
+
+
+def _incomplete(registry: RegistryClient, wanted: list[Subject]) -> tuple[Subject, ...]:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        complete = list(pool.map(registry.complete, wanted))
+    return tuple(s for s, done in zip(wanted, complete, strict=True) if not done)
 
 
 def _differences(declared: Mapping[str, int], actual: Mapping[str, int]) -> tuple[Difference, ...]:

@@ -70,7 +70,9 @@ class RegistryClient:
     """A connection to the registry; use it as a context manager."""
 
     def __init__(self, registry: Registry, timeout_s: float = 10.0) -> None:
-        self._url = registry.url
+        self._url = registry.url.rstrip("/")
+        # The address may carry a user and password; messages must not.
+        self._shown = str(httpx.URL(self._url).copy_with(userinfo=b""))
         self._http = httpx.Client(timeout=timeout_s, headers={"Content-Type": _CONTENT_TYPE})
 
     def __enter__(self) -> Self:
@@ -127,23 +129,23 @@ class RegistryClient:
 
     def _call(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Any:
         """One request; None for 404 where `missing` is allowed."""
-        url = f"{self._url.rstrip('/')}/{path}"
+        what = f"{method} {self._shown}/{path}"
         try:
-            response = self._http.request(method, url, json=body)
+            response = self._http.request(method, f"{self._url}/{path}", json=body)
         except httpx.TransportError as error:
-            raise RegistryUnavailable(f"{self._url}: {error}") from error
+            raise RegistryUnavailable(f"{what}: {error}") from error
         status = response.status_code
         if response.is_server_error or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise RegistryUnavailable(f"{method} {url}: {status} {_message(response)}")
+            raise RegistryUnavailable(f"{what}: {status} {_message(response)}")
         if status == HTTPStatus.NOT_FOUND and missing:
             return None
         if not response.is_success:
-            raise RegistryRefused(f"{method} {url}: {status} {_message(response)}", status)
+            raise RegistryRefused(f"{what}: {status} {_message(response)}", status)
         try:
             return response.json() if response.content else {}
         except ValueError as error:
             # A proxy's login page or an error page with status 200 is no registry.
-            raise RegistryUnavailable(f"{method} {url}: the answer is not JSON") from error
+            raise RegistryUnavailable(f"{what}: the answer is not JSON") from error
 
 
 def schema_ids(topic: Topic, registry: Registry) -> dict[str, int]:

@@ -14,6 +14,7 @@ from schemas.catalog import UnknownSystem, UnknownTopic
 from schemas.check import GitError
 from schemas.generate.declaration import DeclarationError
 from schemas.registry import RegistryRefused, RegistryUnavailable
+from streams.runtime.settings import Settings
 
 _EXPLAINED: tuple[tuple[type[Exception], str, int], ...] = (
     (UnknownTopic, "Unknown topic", 2),
@@ -27,6 +28,14 @@ _EXPLAINED: tuple[tuple[type[Exception], str, int], ...] = (
 )
 
 
+def settings() -> Settings:
+    """The settings; exits with code 2 and the reason where they are wrong."""
+    try:
+        return Settings.read()
+    except ValueError as error:  # an unknown name, or a value of the wrong type
+        raise _exit("Wrong settings", error, 2) from error
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """Print a known failure and exit with its code; anything else is a bug and passes."""
@@ -34,7 +43,11 @@ def explained() -> Iterator[None]:
         yield
     except tuple(kind for kind, _, _ in _EXPLAINED) as error:
         title, code = next((t, c) for kind, t, c in _EXPLAINED if isinstance(error, kind))
-        console = Console(stderr=True)
-        console.print(f"[bold red]{title}[/]")
-        console.print(str(error), markup=False, soft_wrap=True)
-        raise typer.Exit(code) from error
+        raise _exit(title, error, code) from error
+
+
+def _exit(title: str, error: Exception, code: int) -> typer.Exit:
+    console = Console(stderr=True)
+    console.print(f"[bold red]{title}[/]")
+    console.print(str(error), markup=False, soft_wrap=True)
+    return typer.Exit(code)
