@@ -9,7 +9,7 @@ import typer
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from schemas.apply import PartitionsDiffer
+from schemas.apply import KafkaUnavailable, PartitionsDiffer
 from schemas.catalog import UnknownSystem, UnknownTopic
 from schemas.check import GitError
 from schemas.generate.declaration import DeclarationError
@@ -23,7 +23,8 @@ _EXPLAINED: tuple[tuple[type[Exception], str, int], ...] = (
     (PartitionsDiffer, "Partition counts differ; nothing was changed", 3),
     (RegistryRefused, "The schema registry refused", 4),
     (RegistryUnavailable, "The schema registry does not answer", 5),
-    (KafkaException, "Kafka refused or does not answer", 5),
+    (KafkaUnavailable, "Kafka does not answer", 5),
+    (KafkaException, "Kafka refused", 4),
     (GitError, "Git", 2),
 )
 

@@ -71,7 +71,7 @@ def describe(
 @app.command(
     name="apply",
     epilog="Examples: [bold]headrace topics apply --dry-run[/] · headrace topics apply. "
-    "Exit codes: 0 in line, 3 partition counts differ, 4 the registry refused a schema, "
+    "Exit codes: 0 in line, 3 partition counts differ, 4 Kafka or the registry refused, "
     "5 Kafka or the registry does not answer.",
 )
 def apply_topics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -11,7 +12,15 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from schemas.apply import ConfigChange, Difference, PartitionsDiffer, apply, plan, wanted
+from schemas.apply import (
+    ConfigChange,
+    Difference,
+    KafkaUnavailable,
+    PartitionsDiffer,
+    apply,
+    plan,
+    wanted,
+)
 from schemas.catalog import topic
 from schemas.registry import RegistryClient, RegistryRefused, RegistryUnavailable, schema_ids
 from schemas.registry import subjects as subjects_of
@@ -171,6 +180,8 @@ def test_topics_nobody_declares_are_named_and_left(
 ) -> None:
     stranger = trial.name.replace(".events", ".old")
     client.create_topics([NewTopic(stranger, 1, 1)])[stranger].result(10)
+    while stranger not in client.list_topics(timeout=10).topics:  # accepted, not yet shown
+        time.sleep(0.02)
     assert apply(settings, [trial]).unknown == (stranger,)
     assert stranger in client.list_topics(timeout=10).topics
 
@@ -194,9 +205,17 @@ def test_without_a_registry_nothing_is_created(
     assert trial.name not in client.list_topics(timeout=10).topics
 
 
-def test_without_kafka_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kafka_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("schemas.apply._TIMEOUT_S", 0.2)
-    config = {"log_level": "0"}
-    nowhere = Settings(kafka=Kafka(bootstrap_servers="127.0.0.1:9", config=config))
-    with pytest.raises(KafkaException):
+    nowhere = Settings(kafka=Kafka(bootstrap_servers="127.0.0.1:9"))
+    with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:9"):
         plan(nowhere, [ADS])
+    assert "Connect to" not in capfd.readouterr().err
+
+
+@pytest.mark.stack
+def test_a_refused_setting_is_named(settings: Settings, trial: Topic) -> None:
+    with pytest.raises(KafkaException, match=r"segment\.nonsense"):
+        apply(settings, [dataclasses.replace(trial, extra={"segment.nonsense": "1"})])

@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 import typer
+from confluent_kafka import KafkaError, KafkaException
 from typer.testing import CliRunner
 
 from infra.cli import schemas as schemas_cli
 from infra.cli import topics as topics_cli
-from schemas.apply import ConfigChange, Difference, PartitionsDiffer, Report, Wanted
+from schemas.apply import (
+    ConfigChange,
+    Difference,
+    KafkaUnavailable,
+    PartitionsDiffer,
+    Report,
+    Wanted,
+)
 from schemas.catalog import topics
 from schemas.check import Finding
 from schemas.registry import RegistryRefused, RegistryUnavailable, subjects
@@ -120,7 +128,9 @@ def test_a_dry_run_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     [
         (PartitionsDiffer((Difference("ads.events", 8, 4),)), 3, "nothing was changed"),
         (RegistryRefused("409 [incompatible]", 409), 4, "409 [incompatible]"),
-        (RegistryUnavailable("connection refused"), 5, "does not answer"),
+        (RegistryUnavailable("connection refused"), 5, "registry does not answer"),
+        (KafkaUnavailable("127.0.0.1:9: no"), 5, "Kafka does not answer"),
+        (KafkaException(KafkaError(KafkaError.INVALID_CONFIG)), 4, "Kafka refused"),
     ],
 )
 def test_failures_are_explained(
