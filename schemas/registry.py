@@ -92,16 +92,34 @@ class RegistryClient:
         Idempotent. Compatibility is set first, so that there is no moment in which another
         producer could register a break.
         """
-        if self.compatibility(subject.name) != COMPATIBILITY:
-            self._call("PUT", f"config/{_q(subject.name)}", {"compatibility": COMPATIBILITY})
-        for schema in subject.versions:
-            answer = self._call("POST", f"subjects/{_q(subject.name)}/versions", {"schema": schema})
-        return int(answer["id"])
+        self._set_compatibility(subject.name)
+        ids = [self._add(subject.name, schema) for schema in subject.versions]
+        return ids[-1]
 
     def complete(self, subject: Subject) -> bool:
         """Whether `register` would change nothing."""
         held = self.id_of(subject.name, subject.versions[-1]) is not None
         return held and self.compatibility(subject.name) == COMPATIBILITY
+
+    def _set_compatibility(self, subject: str) -> None:
+        if self.compatibility(subject) == COMPATIBILITY:
+            return
+        try:
+            self._call("PUT", f"config/{_q(subject)}", {"compatibility": COMPATIBILITY})
+        except RegistryRefused:
+            # Somebody else may just have set the same; Apicurio answers that with a conflict.
+            if self.compatibility(subject) != COMPATIBILITY:
+                raise
+
+    def _add(self, subject: str, schema: str) -> int:
+        try:
+            answer = self._call("POST", f"subjects/{_q(subject)}/versions", {"schema": schema})
+            return int(answer["id"])
+        except RegistryRefused:
+            held = self.id_of(subject, schema)  # as above
+            if held is None:
+                raise
+            return held
 
     def id_of(self, subject: str, schema: str) -> int | None:
         """The id under which the subject holds that schema, or None."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -122,6 +123,14 @@ def test_applying_twice_changes_nothing(settings: Settings, trial: Topic) -> Non
     again = apply(settings, [trial])
     assert again.changes == 0
     assert (again.partitions, again.replicas, again.unknown) == ((), (), ())
+
+
+@pytest.mark.stack
+def test_two_may_apply_at_once(settings: Settings, trial: Topic) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda _: apply(settings, [trial]), range(4)))
+    assert {w.name for r in reports for w in r.create} >= {trial.name}
+    assert apply(settings, [trial]).changes == 0
 
 
 @pytest.mark.stack
