@@ -8,7 +8,9 @@ deleting anything.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
@@ -19,16 +21,21 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
     ResourceType,
+    TopicMetadata,
 )
 from confluent_kafka.error import KafkaError
 
 from schemas.catalog import system_of, topics
 from schemas.registry import RegistryClient, Subject, subjects
-from streams.runtime.kafka import admin
+from streams.runtime.kafka import client_config
 from streams.runtime.settings import Settings
 from streams.runtime.topic import Topic
 
 _TIMEOUT_S = 15.0
+_SETTLE_INTERVAL_S = 0.05
+_CRITICAL = 2
+_REQUESTS_AT_ONCE = 8
+"""Two requests for each subject, one after the other, would be what `apply` waits for."""
 _DEAD_LETTER_HEADROOM_BYTES = 64 * 1024
 _MESSAGE_MAX_BYTES = 1_048_588
 """Kafka's default `max.message.bytes`."""
@@ -83,6 +90,10 @@ class Report:
         return len(self.create) + len(self.alter) + len(self.register)
 
 
+class KafkaUnavailable(Exception):
+    """The broker does not answer, or does not come to be as applied; the same may work later."""
+
+
 class PartitionsDiffer(Exception):
     """A topic has another number of partitions than declared; nothing was changed."""
 
@@ -105,10 +116,11 @@ def apply(settings: Settings, declared: Iterable[Topic] | None = None) -> Report
     """Create and configure topics and register schemas; returns what was changed.
 
     `declared` is the whole catalogue by default. Raises `PartitionsDiffer` before anything is
-    changed, `KafkaException`, `RegistryUnavailable` or `RegistryRefused`. Safe to repeat and
-    to run twice at the same time.
+    changed, `KafkaUnavailable`, `KafkaException` where Kafka refuses, `RegistryUnavailable` or
+    `RegistryRefused`. Returns when the broker shows the changes. Safe to repeat and to run
+    twice at the same time.
     """
-    client = admin(settings.kafka)
+    client = _admin(settings)
     with RegistryClient(settings.registry) as registry:
         report = _plan(settings, declared, client, registry)
         if report.partitions:
@@ -117,13 +129,14 @@ def apply(settings: Settings, declared: Iterable[Topic] | None = None) -> Report
             registry.register(subject)
     _create(client, report.create, settings.kafka.replication_factor)
     _alter(client, report.alter)
+    _settle(client, report)
     return report
 
 
 def plan(settings: Settings, declared: Iterable[Topic] | None = None) -> Report:
-    """What `apply` would do; changes nothing. Raises `KafkaException`, `RegistryError`."""
+    """What `apply` would do; changes nothing. Raises as `apply` does."""
     with RegistryClient(settings.registry) as registry:
-        return _plan(settings, declared, admin(settings.kafka), registry)
+        return _plan(settings, declared, _admin(settings), registry)
 
 
 def wanted(topic: Topic, replication_factor: int) -> Iterator[Wanted]:
@@ -147,6 +160,19 @@ def wanted(topic: Topic, replication_factor: int) -> Iterator[Wanted]:
         yield Wanted(topic.late, topic.partitions, side)
 
 
+def _admin(settings: Settings) -> AdminClient:
+    # librdkafka logs every attempt to connect to stderr; `KafkaUnavailable` says it once.
+    return AdminClient(client_config(settings.kafka, log_level=_CRITICAL))
+
+
+def _topics(client: AdminClient, servers: str) -> Mapping[str, TopicMetadata]:
+    try:
+        found: Mapping[str, TopicMetadata] = client.list_topics(timeout=_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise KafkaUnavailable(f"{servers}: {error.args[0].str()}") from error
+    return found
+
+
 def _plan(
     settings: Settings,
     declared: Iterable[Topic] | None,
@@ -156,7 +182,7 @@ def _plan(
     chosen = tuple(topics().values() if declared is None else declared)
     factor = settings.kafka.replication_factor
     want = {w.name: w for topic in chosen for w in wanted(topic, factor)}
-    actual = client.list_topics(timeout=_TIMEOUT_S).topics
+    actual = _topics(client, settings.kafka.bootstrap_servers)
     there = [w for w in want.values() if w.name in actual]
     counts = {w.name: len(actual[w.name].partitions) for w in there}
     replicas = {w.name: len(actual[w.name].partitions[0].replicas) for w in there}
@@ -164,11 +190,17 @@ def _plan(
     return Report(
         create=tuple(w for w in want.values() if w.name not in actual),
         alter=tuple(_config_changes(client, there)),
-        register=tuple(s for t in chosen for s in subjects(t) if not registry.complete(s)),
+        register=_incomplete(registry, [s for topic in chosen for s in subjects(topic)]),
         partitions=_differences({w.name: w.partitions for w in there}, counts),
         replicas=_differences(dict.fromkeys(replicas, factor), replicas),
         unknown=tuple(sorted(n for n in actual if system_of(n) in ours and n not in want)),
     )
+
+
+def _incomplete(registry: RegistryClient, wanted: list[Subject]) -> tuple[Subject, ...]:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        complete = list(pool.map(registry.complete, wanted))
+    return tuple(s for s, done in zip(wanted, complete, strict=True) if not done)
 
 
 def _differences(declared: Mapping[str, int], actual: Mapping[str, int]) -> tuple[Difference, ...]:
@@ -225,3 +257,21 @@ def _alter(client: AdminClient, changes: tuple[ConfigChange, ...]) -> None:
     ]
     for future in client.incremental_alter_configs(resources).values():
         future.result(_TIMEOUT_S)
+
+
+def _settle(client: AdminClient, report: Report) -> None:
+    """Wait until the broker shows what the controller has accepted: a moment, not at once."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    altered: dict[str, dict[str, str]] = {}
+    for change in report.alter:
+        altered.setdefault(change.topic, {})[change.key] = change.after
+    there = [Wanted(name, 0, config) for name, config in altered.items()]
+    while report.create or report.alter:
+        known = client.list_topics(timeout=_TIMEOUT_S).topics
+        missing = [w.name for w in report.create if w.name not in known]
+        pending = [f"{c.topic} {c.key}" for c in _config_changes(client, there)]
+        if not missing and not pending:
+            return
+        if time.monotonic() > deadline:
+            raise KafkaUnavailable(f"accepted but not yet in effect: {missing + pending}")
+        time.sleep(_SETTLE_INTERVAL_S)

@@ -106,13 +106,13 @@ def compare(subject: str, past: Versions, label: str, newest: dict[str, Any]) ->
 
 def _committed(revision: str, root: Path) -> Iterator[tuple[str, str, Versions]]:
     """(system, record, its versions) of a commit, from the `.avsc` files below `root`."""
-    listed = _git(root, "ls-tree", "-r", "--name-only", revision, "--", ".").splitlines()
+    tree = ("ls-tree", "-r", "--name-only", "--end-of-options", revision, "--", ".")
     found: dict[tuple[str, str], list[tuple[int, str, dict[str, Any]]]] = {}
-    for name in listed:
+    for name in _git(root, *tree).splitlines():
         path = PurePosixPath(name)
         if path.suffix != ".avsc" or len(path.parts) != 2:
             continue
-        schema = json.loads(_git(root, "show", f"{revision}:./{name}"))
+        schema = json.loads(_git(root, "show", "--end-of-options", f"{revision}:./{name}"))
         version = int(path.stem.rsplit(".v", 1)[-1])
         label = f"{revision}:{root.name}/{name}"
         found.setdefault((path.parts[0], schema["name"]), []).append((version, label, schema))

@@ -70,7 +70,9 @@ class RegistryClient:
     """A connection to the registry; use it as a context manager."""
 
     def __init__(self, registry: Registry, timeout_s: float = 10.0) -> None:
-        self._url = registry.url
+        self._url = registry.url.rstrip("/")
+        # The address may carry a user and password; messages must not.
+        self._shown = str(httpx.URL(self._url).copy_with(userinfo=b""))
         self._http = httpx.Client(timeout=timeout_s, headers={"Content-Type": _CONTENT_TYPE})
 
     def __enter__(self) -> Self:
@@ -90,16 +92,34 @@ class RegistryClient:
         Idempotent. Compatibility is set first, so that there is no moment in which another
         producer could register a break.
         """
-        if self.compatibility(subject.name) != COMPATIBILITY:
-            self._call("PUT", f"config/{_q(subject.name)}", {"compatibility": COMPATIBILITY})
-        for schema in subject.versions:
-            answer = self._call("POST", f"subjects/{_q(subject.name)}/versions", {"schema": schema})
-        return int(answer["id"])
+        self._set_compatibility(subject.name)
+        ids = [self._add(subject.name, schema) for schema in subject.versions]
+        return ids[-1]
 
     def complete(self, subject: Subject) -> bool:
         """Whether `register` would change nothing."""
         held = self.id_of(subject.name, subject.versions[-1]) is not None
         return held and self.compatibility(subject.name) == COMPATIBILITY
+
+    def _set_compatibility(self, subject: str) -> None:
+        if self.compatibility(subject) == COMPATIBILITY:
+            return
+        try:
+            self._call("PUT", f"config/{_q(subject)}", {"compatibility": COMPATIBILITY})
+        except RegistryRefused:
+            # Somebody else may just have set the same; Apicurio answers that with a conflict.
+            if self.compatibility(subject) != COMPATIBILITY:
+                raise
+
+    def _add(self, subject: str, schema: str) -> int:
+        try:
+            answer = self._call("POST", f"subjects/{_q(subject)}/versions", {"schema": schema})
+            return int(answer["id"])
+        except RegistryRefused:
+            held = self.id_of(subject, schema)  # as above
+            if held is None:
+                raise
+            return held
 
     def id_of(self, subject: str, schema: str) -> int | None:
         """The id under which the subject holds that schema, or None."""
@@ -127,23 +147,23 @@ class RegistryClient:
 
     def _call(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Any:
         """One request; None for 404 where `missing` is allowed."""
-        url = f"{self._url.rstrip('/')}/{path}"
+        what = f"{method} {self._shown}/{path}"
         try:
-            response = self._http.request(method, url, json=body)
+            response = self._http.request(method, f"{self._url}/{path}", json=body)
         except httpx.TransportError as error:
-            raise RegistryUnavailable(f"{self._url}: {error}") from error
+            raise RegistryUnavailable(f"{what}: {error}") from error
         status = response.status_code
         if response.is_server_error or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise RegistryUnavailable(f"{method} {url}: {status} {_message(response)}")
+            raise RegistryUnavailable(f"{what}: {status} {_message(response)}")
         if status == HTTPStatus.NOT_FOUND and missing:
             return None
         if not response.is_success:
-            raise RegistryRefused(f"{method} {url}: {status} {_message(response)}", status)
+            raise RegistryRefused(f"{what}: {status} {_message(response)}", status)
         try:
             return response.json() if response.content else {}
         except ValueError as error:
             # A proxy's login page or an error page with status 200 is no registry.
-            raise RegistryUnavailable(f"{method} {url}: the answer is not JSON") from error
+            raise RegistryUnavailable(f"{what}: the answer is not JSON") from error
 
 
 def schema_ids(topic: Topic, registry: Registry) -> dict[str, int]:

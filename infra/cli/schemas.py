@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from infra.cli.explain import explained
+from infra.cli.explain import explained, settings
 from schemas import asyncapi as asyncapi_document
 from schemas import check as checks
 from schemas.catalog import SYSTEMS, topics
@@ -19,7 +20,6 @@ from schemas.examples import read_example
 from schemas.generate import generate as generate_events
 from schemas.generate.declaration import SchemaFile, declared
 from schemas.registry import RegistryClient
-from streams.runtime.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Avro schemas: list, show, check, generate.")
 
@@ -113,10 +113,10 @@ def check(
             *checks.check_git(SYSTEMS, against),
         ]
         if registry:
-            with RegistryClient(Settings.read().registry) as client:
+            with RegistryClient(settings().registry) as client:
                 found += checks.check_registry(topics().values(), client)
     if as_json:
-        typer.echo(json.dumps([_finding(f) for f in found], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([asdict(f) for f in found], indent=2, ensure_ascii=False))
     else:
         _print_findings(found, f"{against} and the registry" if registry else against)
     if found:
@@ -142,10 +142,6 @@ def _row(subject: str, file: SchemaFile) -> dict[str, Any]:
         "subject": subject,
         "doc": file.schema["doc"],
     }
-
-
-def _finding(f: checks.Finding) -> dict[str, str]:
-    return {"subject": f.subject, "against": f.against, "what": f.what}
 
 
 def _print_findings(found: list[checks.Finding], compared: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,13 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from infra.cli.explain import explained
+from infra.cli.explain import explained, settings
 from schemas.apply import Report, wanted
 from schemas.apply import apply as apply_catalogue
 from schemas.apply import plan as plan_catalogue
 from schemas.catalog import derived, system_of, topic, topics
 from schemas.generate.declaration import declared
-from streams.runtime.settings import Settings
 from streams.runtime.topic import Topic
 
 app = typer.Typer(no_args_is_help=True, help="The topic catalogue: list, describe, apply.")
@@ -58,8 +58,8 @@ def describe(
     with explained():
         found = topic(name)
         readers = _readers(found)
-    settings = Settings.read()
-    kafka = {w.name: dict(w.config) for w in wanted(found, settings.kafka.replication_factor)}
+    factor = settings().kafka.replication_factor
+    kafka = {w.name: dict(w.config) for w in wanted(found, factor)}
     if as_json:
         full = {**_summary(found), "readers": readers, "kafka": kafka}
         full["schemas"] = {found.subject(r): r.schema for r in found.records}
@@ -71,7 +71,7 @@ def describe(
 @app.command(
     name="apply",
     epilog="Examples: [bold]headrace topics apply --dry-run[/] · headrace topics apply. "
-    "Exit codes: 0 in line, 3 partition counts differ, 4 the registry refused a schema, "
+    "Exit codes: 0 in line, 3 partition counts differ, 4 Kafka or the registry refused, "
     "5 Kafka or the registry does not answer.",
 )
 def apply_topics(
@@ -82,8 +82,7 @@ def apply_topics(
 ) -> None:
     """Create and configure all topics (with .dlq and .late) and register all schemas."""
     with explained():
-        settings = Settings.read()
-        report = plan_catalogue(settings) if dry_run else apply_catalogue(settings)
+        report = plan_catalogue(settings()) if dry_run else apply_catalogue(settings())
     if as_json:
         typer.echo(json.dumps(_report(report), indent=2))
     else:
@@ -148,16 +147,11 @@ def _print_topic(t: Topic, readers: list[str], config: dict[str, str]) -> None:
 def _report(report: Report) -> dict[str, Any]:
     return {
         "create": [w.name for w in report.create],
-        "alter": [
-            {"topic": c.topic, "key": c.key, "before": c.before, "after": c.after}
-            for c in report.alter
-        ],
-        "register": [s.name for s in report.register],
+        "alter": [asdict(change) for change in report.alter],
+        "register": [subject.name for subject in report.register],
+        "partitions": [asdict(difference) for difference in report.partitions],
+        "replicas": [asdict(difference) for difference in report.replicas],
         "unknown": list(report.unknown),
-        **{
-            what: [{"topic": d.topic, "declared": d.declared, "actual": d.actual} for d in found]
-            for what, found in (("partitions", report.partitions), ("replicas", report.replicas))
-        },
     }
 
 
