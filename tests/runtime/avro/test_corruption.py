@@ -21,6 +21,19 @@ from tests.runtime.avro.wire import (
     varint,
 )
 
+LINE = {
+    "type": "record",
+    "name": "Line",
+    "fields": [
+        {"name": "sku", "type": "string"},
+        {"name": "gift", "type": ["null", "boolean"]},
+        {"name": "quantity", "type": "int"},
+        {"name": "state", "type": ["test.Kind", "null"]},
+    ],
+}
+LINE_DTYPE = pl.Struct(
+    {"sku": pl.String, "gift": pl.Boolean, "quantity": pl.Int32, "state": pl.String}
+)
 SCHEMA = record_schema(
     {"name": "id", "type": "string"},
     {"name": "count", "type": "int"},
@@ -32,6 +45,8 @@ SCHEMA = record_schema(
     {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B", "C"]}},
     {"name": "late", "type": ["long", "null"]},
     {"name": "mark", "type": {"type": "fixed", "name": "Mark", "size": 4}},
+    {"name": "lines", "type": {"type": "array", "items": LINE}},
+    {"name": "first", "type": ["null", "test.Line"]},
 )
 DTYPES = {
     "id": pl.String,
@@ -44,9 +59,20 @@ DTYPES = {
     "kind": pl.String,
     "late": pl.Int64,
     "mark": pl.Binary,
+    "lines": pl.List(LINE_DTYPE),
+    "first": LINE_DTYPE,
 }
 TOPIC = topic(record_type(SCHEMA, DTYPES))
 SOURCE = MemorySource({1: SCHEMA})
+
+
+def line(i: int) -> dict[str, Any]:
+    return {
+        "sku": f"s{i}",
+        "gift": None if i % 2 else i % 4 == 0,
+        "quantity": i,
+        "state": None if i % 4 == 1 else "ABC"[i % 3],
+    }
 
 
 def row(i: int) -> dict[str, Any]:
@@ -61,6 +87,8 @@ def row(i: int) -> dict[str, Any]:
         "kind": "ABC"[i % 3],
         "late": None if i % 2 else i * 1_000,
         "mark": b"mark",
+        "lines": [line(i + j) for j in range(i % 3)],
+        "first": line(i) if i % 3 else None,
     }
 
 
@@ -83,7 +111,9 @@ def judge(values: list[bytes], touched: set[int]) -> None:
 
 def in_range(record: dict[str, Any]) -> bool:
     years = -62_135_596_800_000 <= record["at"] <= 253_402_300_799_999
-    return years and -(2**31) <= record["count"] < 2**31
+    lines = [*record["lines"], *([record["first"]] if record["first"] else [])]
+    numbers = [record["count"], *(inner["quantity"] for inner in lines)]
+    return years and all(-(2**31) <= number < 2**31 for number in numbers)
 
 
 def same(got: dict[str, Any], want: dict[str, Any] | None) -> bool:
@@ -91,6 +121,10 @@ def same(got: dict[str, Any], want: dict[str, Any] | None) -> bool:
         return False
     pairs = ((got[name], want[name]) for name in want)
     return all(g == w or (g != g and math.isnan(w)) for g, w in pairs)
+
+
+def test_the_schema_is_read_as_columns() -> None:
+    assert Decoder(TOPIC, SOURCE).columnar(SOURCE.writer_schema(1))
 
 
 def test_every_truncation_of_one_record_is_found() -> None:
