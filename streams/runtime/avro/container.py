@@ -35,7 +35,7 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from streams.runtime.avro.schema import Type
-from streams.runtime.avro.unions import unlike
+from streams.runtime.avro.unions import holds_union, unlike
 
 HEADER_BYTES = 5
 _LEAD, _TAIL = 3, 8
@@ -86,7 +86,7 @@ class Container:
         fields = writer.fields
         # A skipped array is skipped by the byte size it claims, so arrays are always read.
         positions = {*wanted, *(i for i, f in enumerate(fields) if _holds_array(f.type))}
-        unions = [i for i in positions if fields[i].type.kind == "union"]
+        unions = [i for i in positions if holds_union(fields[i].type)]
         checked = max(unions) + 1 if unions else 0
         return cls(_preamble(writer), writer, tuple(sorted({*positions, *range(checked)})), checked)
 
@@ -169,25 +169,22 @@ def _declared(t: Type, serial: count[int]) -> Any:
     return declared
 
 
-def readable(t: Type) -> bool:
-    """Whether Polars reads the type without loss; otherwise its records go row by row."""
+def readable(t: Type, inside: frozenset[int] = frozenset()) -> bool:
+    """Whether Polars reads the type without loss; otherwise its records go row by row.
+
+    Not maps, nulls, decimals, unions other than of null and one type, recursive records, and
+    what takes no bytes (its count could be anything).
+    """
+    if id(t) in inside:
+        return False
+    inside |= {id(t)}
     match t.kind:
         case "union":
-            inner = t.required
-            return inner is not None and readable(inner)
+            return t.required is not None and readable(t.required, inside)
         case "array":
-            return t.items is not None and _exact(t.items)
+            return t.items is not None and readable(t.items, inside)
         case "record":
-            return bool(t.fields) and all(_exact(f.type) for f in t.fields)
+            return bool(t.fields) and all(readable(f.type, inside) for f in t.fields)
         case "fixed":
             return t.size > 0 and not t.logical
-        case "map" | "null":
-            return False
-    return t.logical != "decimal"
-
-
-def _exact(t: Type) -> bool:
-    """Whether a type inside an array or a record needs no check of its values at all."""
-    if t.kind in {"long", "float", "double", "bytes", "string"}:
-        return not t.logical
-    return t.kind in {"array", "record", "fixed"} and readable(t)
+    return t.kind not in {"map", "null"} and t.logical != "decimal"

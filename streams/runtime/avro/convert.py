@@ -15,21 +15,22 @@ from uuid import UUID
 
 import polars as pl
 
+from streams.runtime.avro import nested
 from streams.runtime.avro.plan import Column
 from streams.runtime.avro.schema import Type
 
-_NATIVE: Mapping[str, Sequence[Any]] = {
+_NATIVE: Mapping[str, tuple[Any, Any]] = {
     "date": (pl.Int32, pl.Date),
     "time-millis": (pl.Datetime("ms"), pl.Time),
     "time-micros": (pl.Datetime("us"), pl.Time),
-    "timestamp-millis": (pl.Datetime("ms", "UTC"),),
-    "timestamp-micros": (pl.Datetime("us", "UTC"),),
-    "timestamp-nanos": (pl.Datetime("ns", "UTC"),),
-    "local-timestamp-millis": (pl.Datetime("ms"),),
-    "local-timestamp-micros": (pl.Datetime("us"),),
-    "local-timestamp-nanos": (pl.Datetime("ns"),),
+    "timestamp-millis": (pl.Int64, pl.Datetime("ms", "UTC")),
+    "timestamp-micros": (pl.Int64, pl.Datetime("us", "UTC")),
+    "timestamp-nanos": (pl.Int64, pl.Datetime("ns", "UTC")),
+    "local-timestamp-millis": (pl.Int64, pl.Datetime("ms")),
+    "local-timestamp-micros": (pl.Int64, pl.Datetime("us")),
+    "local-timestamp-nanos": (pl.Int64, pl.Datetime("ns")),
 }
-"""The casts from a raw integer to what the logical type means."""
+"""The two casts from a raw integer to what the logical type means."""
 
 _PRIMITIVE = {
     "boolean": pl.Boolean,
@@ -47,7 +48,7 @@ _PRIMITIVE = {
 
 def bad_rows(raw: pl.Series, c: Column) -> pl.Series | None:
     """True for each row whose value the column cannot take; None where every row is good."""
-    masks = [_nulls(raw, c), _outside(raw, c), _misread_bytes(raw, c)]
+    masks = [_nulls(raw, c), _outside(raw, c), _misread_bytes(raw, c), _inside(raw, c)]
     found = [mask.fill_null(value=False) for mask in masks if mask is not None]
     if not found:
         return None
@@ -78,10 +79,17 @@ def _misread_bytes(raw: pl.Series, c: Column) -> pl.Series | None:
         return None
     match c.reader.type.required.kind:
         case "boolean":
-            return ~raw.is_in([b"\x00", b"\x01"])
+            return ~raw.is_in([nested.FALSE, nested.TRUE])
         case "string":
             return _not_utf8(raw)
     return None
+
+
+def _inside(raw: pl.Series, c: Column) -> pl.Series | None:
+    """Bad values in an array or record, where it comes from the container."""
+    if c.writer is None or not raw.dtype.is_nested():
+        return None
+    return pl.Series(nested.bad(raw, c.writer))
 
 
 def _not_utf8(raw: pl.Series) -> pl.Series | None:
@@ -104,10 +112,12 @@ def cast(raw: pl.Series, c: Column) -> pl.Series:
     """The column in the reader's dtype; bad rows must be gone."""
     read = c.reader.type.required or c.reader.type
     if read.kind == "boolean" and raw.dtype == pl.Binary:
-        raw = raw == pl.Series([b"\x01"])
+        raw = raw == pl.Series([nested.TRUE])
     elif c.symbols is not None and raw.dtype == pl.Int64:
         raw = pl.Series(c.symbols, dtype=pl.String).gather(raw)
-    for step in (*_NATIVE.get(read.logical, ()), c.dtype):
+    elif c.writer is not None and raw.dtype.is_nested():
+        raw = nested.plain(raw, c.writer)
+    for step in () if raw.dtype == pl.Object else (*_steps(read), c.dtype):
         if raw.dtype != step:
             raw = raw.cast(step)
     return raw.alias(c.name)
@@ -132,6 +142,22 @@ def from_values(values: Sequence[Any], c: Column) -> pl.Series:
         texts = [None if v is None else json.dumps(_tagged(v), default=_text) for v in values]
         return pl.Series(c.name, texts, dtype=pl.String)
     return pl.Series(c.name, [_plain(v, t) for v in values], dtype=_raw_dtype(t), strict=True)
+
+
+def _steps(t: Type) -> tuple[Any, ...]:
+    """The dtypes a raw column passes on its way: logical types inside it need two casts."""
+    logical = t.logical in _NATIVE or t.kind in {"array", "record"}
+    return (_native(t, 0), _native(t, 1)) if logical else ()
+
+
+def _native(t: Type, step: int) -> Any:
+    inner = t.required or t
+    match inner:
+        case Type(kind="array", items=Type() as items):
+            return pl.List(_native(items, step))
+        case Type(kind="record", fields=fields):
+            return pl.Struct({f.name: _native(f.type, step) for f in fields})
+    return _NATIVE[inner.logical][step] if inner.logical in _NATIVE else _raw_dtype(inner)
 
 
 def _raw_dtype(t: Type) -> Any:

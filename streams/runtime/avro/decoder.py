@@ -88,7 +88,7 @@ class Decoder:
             [Dead(row, reason) for row, reason in sorted(result.dead.items())],
             tombstones,
         )
-        _check_fates(decoded, len(values))
+        check_fates(decoded, len(values))
         return decoded
 
     def columnar(self, writer: WriterSchema) -> bool:
@@ -187,7 +187,8 @@ def _bad_header(header: bytes) -> str:
     return f"framing: {len(header)} bytes"
 
 
-def _check_fates(decoded: Decoded, count: int) -> None:
+def check_fates(decoded: Decoded, count: int) -> None:
+    """Raise `RowsMissing` unless each of `count` values has exactly one fate."""
     fates = np.concatenate(
         [
             *(frame[ROW].to_numpy() for frame in decoded.frames.values()),

@@ -35,6 +35,7 @@ class Column:
     """One column of the result: `reader` field, and `position` in the writer's record.
 
     `position` None means that the writer does not have it: the reader's default fills it.
+    `writer` is None there, and where fastavro has already resolved the value.
     """
 
     reader: Field

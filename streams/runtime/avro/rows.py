@@ -24,7 +24,8 @@ class RowReader:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._columns = [replace(c, writer=c.reader.type) for c in plan.columns]
+        # fastavro resolves, so nothing of the writer's types is left to look at.
+        self._columns = [replace(c, writer=None) for c in plan.columns]
 
     @cached_property
     def _schemas(self) -> tuple[Any, Any]:

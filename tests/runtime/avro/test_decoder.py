@@ -1,13 +1,20 @@
 """The promise: every value once, neighbours unharmed, reasons that name what was wrong."""
 
+import math
+
+import polars as pl
 import pytest
 
-from streams.runtime.avro import Decoder, MemorySource
+from streams.runtime.avro import Decoder, MemorySource, RowsMissing
+from streams.runtime.avro.container import Container
+from streams.runtime.avro.decoder import Dead, Decoded, check_fates
 from tests.runtime.avro.wire import (
     CLICK,
     CLICK_DTYPES,
     click,
     clicks,
+    encode,
+    record_schema,
     record_type,
     rows_of,
     topic,
@@ -66,3 +73,55 @@ def test_each_kind_of_bad_value_has_its_reason_and_the_rest_is_kept() -> None:
 def test_nothing_in_nothing_out() -> None:
     decoded = Decoder(TOPIC, SOURCE).decode([])
     assert not decoded.frames and not decoded.dead and not decoded.tombstones
+
+
+@pytest.mark.parametrize("bad", [1, 3, 10])
+def test_a_few_bad_values_cost_a_few_reads(bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 4_096
+    values = clicks(count)
+    for k in range(bad):
+        values[k * count // bad + 17] += b"x"
+    reads: list[int] = []
+    read = Container.read
+
+    def counted(self: Container, span: list[bytes], header: bytes) -> object:
+        reads.append(len(span))
+        return read(self, span, header)
+
+    monkeypatch.setattr(Container, "read", counted)
+    decoded = Decoder(TOPIC, SOURCE).decode(values)
+    assert len(decoded.dead) == bad
+    assert len(reads) <= 2 + 2 * bad * math.log2(count)
+    assert sum(reads) <= count * (3 + 2 * math.log2(bad + 1))
+
+
+def test_python_values_keep_their_order_over_schema_versions_and_bad_rows() -> None:
+    counts = {"name": "m", "type": {"type": "map", "values": "long"}}
+    old = record_schema(counts)
+    new = record_schema({"name": "extra", "type": "long"}, counts)
+    record = record_type(old, {"m": pl.Object})
+    values = [
+        encode(old, {"m": {"i": i}})[0]
+        if i % 2
+        else encode(new, {"m": {"i": i}, "extra": 1}, schema_id=2)[0]
+        for i in range(40)
+    ]
+    values[20] += b"x"
+    decoded = Decoder(topic(record), MemorySource({1: old, 2: new})).decode(values)
+    frame = decoded.frames["test.R"]
+    assert [d.row for d in decoded.dead] == [20]
+    assert frame["_row"].to_list() == [i for i in range(40) if i != 20]
+    assert [m["i"] for m in frame["m"].to_list()] == frame["_row"].to_list()
+
+
+def test_a_value_without_a_fate_or_with_two_is_an_error_of_ours() -> None:
+    with pytest.raises(RowsMissing):
+        check_fates(Decoded({}, [Dead(0, "x")], [0]), 2)
+    with pytest.raises(RowsMissing):
+        check_fates(Decoded({}, [Dead(0, "x")], []), 2)
+    with pytest.raises(RowsMissing):
+        check_fates(Decoded({}, [Dead(0, "x")], [1, 2]), 2)
+
+
+def test_only_tombstones() -> None:
+    assert Decoder(TOPIC, SOURCE).decode([None, None]).tombstones == [0, 1]

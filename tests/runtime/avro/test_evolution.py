@@ -1,6 +1,6 @@
 """Written with one schema, read with another: as Avro resolves it, the same on both paths."""
 
-from datetime import date, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -208,6 +208,14 @@ LOGICAL: list[tuple[str, Any, Any, Any, Any]] = [
     ("decimal fixed", {"type": "fixed", "name": "D", "size": 2, "logicalType": "decimal",
      "precision": 4, "scale": 1}, pl.Decimal(4, 1), b"\x01\x00", Decimal("25.6")),
     ("array of times", {"type": "array", "items": "int"}, pl.List(pl.Int32), [1, -1], [1, -1]),
+    ("array of micros", {"type": "array", "items": MICROS}, pl.List(MS), [1_500, -1],
+     [datetime(1970, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC),
+      datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)]),
+    ("record of times", {"type": "record", "name": "T", "fields": [
+        {"name": "at", "type": ["null", {"type": "int", "logicalType": "time-millis"}]},
+        {"name": "on", "type": {"type": "int", "logicalType": "date"}}]},
+     pl.Struct({"at": pl.Time, "on": pl.Date}), {"at": 1_000, "on": 0},
+     {"at": time(0, 0, 1), "on": date(1970, 1, 1)}),
     ("union of types", ["null", "long", "string"], pl.Object, "a", "a"),
     ("map", {"type": "map", "values": "int"}, pl.Object, {"k": 1}, {"k": 1}),
     ("map as entries", {"type": "map", "values": "long"},

@@ -146,6 +146,11 @@ def test_which_schemas_are_columnar_does_not_change_unnoticed() -> None:
     assert columnar(enum, pl.String) and columnar([enum, "null"], pl.String)
     assert columnar({"type": "array", "items": "string"}, pl.List(pl.String))
     assert columnar(["null", inner], pl.Struct({"a": pl.String}))
-    assert not columnar({"type": "array", "items": ["null", "long"]}, pl.List(pl.Int64))
+    assert columnar({"type": "array", "items": ["null", enum]}, pl.List(pl.String))
+    branches = {"name": "of", "type": {"type": "array", "items": "T"}}
+    tree = {"type": "record", "name": "T", "fields": [branches]}
+    assert not columnar(tree, pl.Object)
+    empty = {"type": "record", "name": "Z", "fields": []}
+    assert not columnar({"type": "array", "items": empty}, pl.Object)
     assert not columnar({"type": "map", "values": "long"}, pl.Object)
     assert not columnar("null", pl.Null)
