@@ -97,8 +97,8 @@ class SeenIds:
         return memory, pl.Series("verdict", verdicts)
 
     def _known(self, codes: Uint64s) -> pl.DataFrame | None:
-        """The entries of these codes that may still be visible to a row."""
-        found = self.ids.take(np.unique(codes))
+        """The entries of these codes (sorted) that may still be visible to a row."""
+        found = self.ids.take(codes)
         return None if found is None else found.filter(pl.col(UNTIL) > self.watermark_ms)
 
     def _remember(self, entries: pl.DataFrame, known: pl.DataFrame | None) -> Runs:
@@ -118,7 +118,7 @@ class SeenIds:
         own, under id and content together.
         """
         pairs = rows.pairs()
-        paired = self._known(pairs.code[hard])
+        paired = self._known(np.unique(pairs.code[hard]))
         seen: dict[tuple[int, int], tuple[int, int]] = {}
         for frame in (known, paired):
             if frame is not None:
@@ -177,13 +177,15 @@ def _entries(code: Any, rest: Any, until: Any, content: Any) -> pl.DataFrame:
 
 
 def _groups(rows: _Rows) -> tuple[Int64s, Bools]:
-    """The first row of every code, and whether all rows of that code say the same."""
-    order = np.argsort(rows.code, kind="stable")
+    """The first row of every code, by code, and whether all rows of that code say the same."""
+    order = np.argsort(rows.code)
     code = rows.code[order]
-    starts = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]])[: code.size])
-    first = order[starts]
-    if first.size == order.size:
-        return first, np.ones(first.size, dtype=np.bool_)
+    new = np.ones(code.size, dtype=np.bool_)
+    np.not_equal(code[1:], code[:-1], out=new[1:])
+    if new.all():
+        return order, new
+    starts = np.flatnonzero(new)
+    first = np.minimum.reduceat(order, starts)
     leader = np.repeat(first, np.diff(starts, append=order.size))
     differs = (
         (rows.rest[order] != rows.rest[leader])
