@@ -108,7 +108,10 @@ def advance(
         memory, _ = _fold(projection, memory, batch, refused.filter_after)
         return Step(memory)
     if batch.first_offset < stop:
-        replayed = batch.between(batch.first_offset, stop)
+        # What moved the watermark need not be in the frames: the stored one is the right one.
+        replayed = replace(
+            batch.between(batch.first_offset, stop), watermark_ms=memory.position.watermark_ms
+        )
         memory, _ = _fold(projection, memory, replayed, memory.position.filter_next)
         batch = batch.between(stop, batch.next_offset)
     memory, outcome = _fold(projection, memory, batch, refused.filter_after)

@@ -81,7 +81,10 @@ class ClickFold:
     horizon_ms: int | None = None
 
     def start(self, stored):
-        return Counted(self.windows, self.horizon_ms and SeenIds(self.horizon_ms))
+        return Counted(
+            self.windows,
+            self.horizon_ms and SeenIds("click_id", "at", ("cost",), self.horizon_ms),
+        )
 
     def fold(self, state, batch):
         rows, seen, until, repeats = batch.frame, state.seen, None, 0
@@ -89,9 +92,7 @@ class ClickFold:
         if seen is not None and height:
             beyond = rows["at"].dt.epoch("ms") + self.horizon_ms <= rows[WATERMARK]
             beyond_horizon, rows = rows.filter(beyond), rows.filter(~beyond)
-            seen, verdicts = seen.check(
-                rows["click_id"], rows["cost"], rows["at"], rows[WATERMARK], batch.watermark_ms
-            )
+            seen, verdicts = seen.check(rows, batch.watermark_ms)
             if rows.height:
                 until = rows["at"].dt.epoch("ms").max() + self.horizon_ms
             repeats = (verdicts != Verdict.NEW).sum()
@@ -101,6 +102,7 @@ class ClickFold:
         windows, update = state.windows.add(rows, batch.watermark_ms)
         late = pl.concat([update.late, beyond_horizon])
         untils = [u for u in (until, update.open_until_ms) if u is not None]
+        froms = [update.open_from_offset, seen and seen.open_from_offset]
         outcome = Outcome(
             changes=(Delete(TABLE, update.deleted), Upsert(TABLE, update.changed)),
             counts={
@@ -110,7 +112,7 @@ class ClickFold:
             },
             late={FULLNAME: late} if late.height else {},
             open_until_ms=max(untils, default=None),
-            open_from_offset=update.open_from_offset,
+            open_from_offset=min((f for f in froms if f is not None), default=None),
         )
         return replace(state, windows=windows, seen=seen), outcome
 

@@ -93,14 +93,12 @@ def test_counterexample_15_low_counts_the_allowed_lateness():
     """A correction within the lateness holds all rows of its window, also after a crash; and a
     replay reports no late row twice."""
     h = harness(tumbling(spec(emit=Emit.FINAL, allowed_lateness_ms=6), 4))
-    h.send(*clicks(0, 20, 0, 6, 9, first=0)[:1], *clicks(6, -40, 2, first=5))
-    h.run(cuts=[1, 1])
-    assert table(h) == [("c", 0, 4, 1, 1)]
-    h.crash()
-    h.run(cuts=[1])
-    h.crash()
-    h.run()
-    assert table(h)[0] == ("c", 0, 4, 2, 2)
+    h.send(*clicks(0, 6, -40, 2))
+    for stored in (1, 1, 2):
+        h.step(1 if stored == 1 else 2)
+        h.crash()
+        assert table(h)[:1] == ([("c", 0, 4, stored, stored)] if h.counts["applied"] > 1 else [])
+        h.run(cuts=[0])
     assert [offset for offset, _ in h.late] == [2]
     assert h.counts == {Fate.APPLIED: 3, Fate.LATE: 1}
 
@@ -152,7 +150,7 @@ def test_counterexample_17_the_minimum_over_sources_makes_no_in_order_row_late()
     a topic that mixes sources takes as its bound how far they may lag behind each other.
     """
     times = [0, 3, 6, 9, 0, 3, 6, 9]
-    for bound, late in ((1, [4, 5]), (10, [])):
+    for bound, late in ((1, [4, 5, 6]), (10, [])):
         h = harness(tumbling(spec(), 4), bound=bound)
         h.send(*clicks(*times))
         h.run()
@@ -294,7 +292,7 @@ class Forgetful:
 class Borders(Forgetful):
     def fold(self, state, batch):
         counts = {Fate.APPLIED: batch.height - 1, Fate.FILTERED: 1}
-        return state, Outcome(counts=counts if batch.height else {})
+        return state, Outcome(counts=counts)
 
 
 def test_a_fold_that_loses_count_or_depends_on_borders_is_caught():
@@ -304,7 +302,7 @@ def test_a_fold_that_loses_count_or_depends_on_borders_is_caught():
     with pytest.raises(RowsLost):
         h.run()
     with pytest.raises(AssertionError, match="counts"):
-        assert_replay_deterministic(replace(built, fold=Borders()), clicks(0, 1, 2), 1, Recorder)
+        assert_replay_deterministic(replace(built, fold=Borders()), clicks(*range(20)), 1, Recorder)
 
 
 def test_restore_refuses_a_recreated_topic_and_advance_an_old_batch():
