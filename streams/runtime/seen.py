@@ -12,7 +12,9 @@ probability 2⁻⁶⁴.
 **Replay.** A restart rebuilds this memory from the low offset on, without the ids before it, and
 must come to the same verdicts. Therefore the event time is part of the content: a repeat expires
 with its original, so whatever the original is open in holds both back. And a conflict remembers
-the offset of the row it was judged by: `open_from_offset`.
+the offset of the row it was judged by: `open_from_offset`. A fold must put `NEW` and `CONFLICT`
+rows alike into its windows; one that drops conflicts is replayed rightly only with windows (size
++ lateness) no longer than the horizon, and not with sessions, which have no such bound.
 """
 
 from __future__ import annotations

@@ -310,4 +310,6 @@ def _compare(projection: Projection, clean: Harness, rough: Harness, seed: int) 
     for table in projection.model.tables:
         expected, got = clean.rows(table.name), rough.rows(table.name)
         if not expected.equals(got):
-            raise AssertionError(f"seed {seed}: {table.name} {got}, clean run {expected}")
+            more = got.join(expected, on=got.columns, how="anti", nulls_equal=True).rows()
+            less = expected.join(got, on=got.columns, how="anti", nulls_equal=True).rows()
+            raise AssertionError(f"seed {seed}: {table.name} has {more}, a clean run has {less}")

@@ -71,6 +71,7 @@ def spec(**more) -> Spec:
 class Counted:
     windows: Windows
     seen: SeenIds | None = None
+    conflicts: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,17 @@ class ClickFold:
         )
 
     def fold(self, state, batch):
-        rows, seen, until, repeats = batch.frame, state.seen, None, 0
-        height = rows.height
-        if seen is not None and height:
+        rows, seen, until = batch.frame, state.seen, None
+        repeats = conflicts = 0
+        if seen is not None and rows.height:
             beyond = rows["at"].dt.epoch("ms") + self.horizon_ms <= rows[WATERMARK]
             beyond_horizon, rows = rows.filter(beyond), rows.filter(~beyond)
             seen, verdicts = seen.check(rows, batch.watermark_ms)
             if rows.height:
                 until = rows["at"].dt.epoch("ms").max() + self.horizon_ms
-            repeats = (verdicts != Verdict.NEW).sum()
-            rows = rows.filter(verdicts == Verdict.NEW)
+            repeats = (verdicts == Verdict.DUPLICATE).sum()
+            conflicts = (verdicts == Verdict.CONFLICT).sum()
+            rows = rows.filter(verdicts != Verdict.DUPLICATE)
         else:
             beyond_horizon = rows.clear()
         windows, update = state.windows.add(rows, batch.watermark_ms)
@@ -114,7 +116,8 @@ class ClickFold:
             open_until_ms=max(untils, default=None),
             open_from_offset=min((f for f in froms if f is not None), default=None),
         )
-        return replace(state, windows=windows, seen=seen), outcome
+        state = replace(state, windows=windows, seen=seen, conflicts=state.conflicts + conflicts)
+        return state, outcome
 
     def provisional(self, state):
         rows = state.windows.provisional()
