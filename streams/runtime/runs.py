@@ -92,7 +92,7 @@ class Runs:
         """These rows in place of all rows with the same codes; frees what is dead."""
         runs = [alive for run in self.runs if (alive := run.alive(watermark_ms))]
         if rows.height:
-            runs.append(_Run.of(rows.sort(CODE)))
+            runs.append(_Run.of(rows if rows[CODE].is_sorted() else rows.sort(CODE)))
         while len(runs) > 1 and runs[-2].rows.height < GROWTH * runs[-1].rows.height:
             newer, older = runs.pop(), runs.pop()
             merged = _merge(older, newer, watermark_ms)
@@ -122,8 +122,9 @@ def _ranges(at: npt.NDArray[np.int64], codes: Codes, wanted: Codes) -> npt.NDArr
 
 
 def _merge(older: _Run, newer: _Run, watermark_ms: int) -> pl.DataFrame:
-    _, replaced = newer.holds(older.codes)
-    kept = older.rows.filter(pl.Series(~replaced)) if replaced.any() else older.rows
+    kept = older.rows
+    if older.holds(newer.codes)[1].any():  # the smaller one searches first
+        kept = kept.filter(pl.Series(~newer.holds(older.codes)[1]))
     rows = kept.merge_sorted(newer.rows, key=CODE)
     if min(older.until_first, newer.until_first) > watermark_ms:
         return rows.rechunk()

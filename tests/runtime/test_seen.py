@@ -32,28 +32,31 @@ def naive(rows):
     for name, content, t, watermark in rows:
         until, old = ids.get(name, (watermark, None))
         if until <= watermark:
-            ids[name] = (t + HORIZON, content)
+            ids[name] = (t + HORIZON, (content, t))
             verdicts.append(Verdict.NEW)
-        elif old == content or pairs.get((name, content), watermark) > watermark:
+        elif old == (content, t) or pairs.get((name, content, t), watermark) > watermark:
             verdicts.append(Verdict.DUPLICATE)
         else:
-            pairs[name, content] = t + HORIZON
+            pairs[name, content, t] = t + HORIZON
             verdicts.append(Verdict.CONFLICT)
     return verdicts
 
 
 def check(seen, rows, after):
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
-    types = (pl.String, pl.Int64, pl.Int64, pl.Int64)
-    series = [pl.Series("c", c, dtype=d) for c, d in zip(columns, types, strict=True)]
-    return seen.check(*series, after)
+    schema = {"id": pl.String, "c": pl.Int64, "t": pl.Int64, "_watermark": pl.Int64}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return seen.check(frame.with_row_index("_offset").cast({"_offset": pl.Int64}), after)
+
+
+def empty(horizon_ms=HORIZON):
+    return SeenIds("id", "t", ("c",), horizon_ms)
 
 
 @settings(max_examples=300)
 @given(st.one_of(ROWS, SLOWLY), st.lists(st.integers(1, 40), max_size=6))
 def test_verdicts_equal_row_by_row_for_every_cut(raw, cuts):
     rows, after = on_time(raw)
-    seen, got = SeenIds(HORIZON), []
+    seen, got = empty(), []
     borders = sorted({0, len(rows), *(c for c in cuts if c < len(rows))})
     for a, b in pairwise(borders):
         until = rows[b][3] if b < len(rows) else after
@@ -64,7 +67,7 @@ def test_verdicts_equal_row_by_row_for_every_cut(raw, cuts):
 
 def test_the_first_row_in_a_batch_is_new_and_a_reused_id_is_a_conflict_once():
     rows = [("a", 1, 5, 0), ("a", 1, 5, 4), ("a", 2, 5, 4), ("b", 1, 5, 4), ("a", 2, 5, 4)]
-    seen, verdicts = check(SeenIds(HORIZON), rows, 4)
+    seen, verdicts = check(empty(), rows, 4)
     assert verdicts.to_list() == [
         Verdict.NEW,
         Verdict.DUPLICATE,
@@ -77,19 +80,17 @@ def test_the_first_row_in_a_batch_is_new_and_a_reused_id_is_a_conflict_once():
 
 def test_memory_is_bounded_by_the_horizon():
     """Bug 29 for ids: after any time, no more than what is alive, twice."""
-    seen = SeenIds(horizon_ms=100)
+    seen = empty(100)
     for n in range(200):
-        ids = pl.Series("id", range(n * 50, n * 50 + 50))
-        times = pl.Series("t", [n * 10] * 50)
-        before = pl.Series("w", [n * 10 - 10] * 50)
-        seen, verdicts = seen.check(ids, ids, times, before, n * 10)
+        rows = [(str(n * 50 + i), 1, n * 10, n * 10 - 10) for i in range(50)]
+        seen, verdicts = check(seen, rows, n * 10)
         assert set(verdicts) == {Verdict.NEW}
     assert 500 <= seen.ids.height <= 3 * 550
 
 
 def test_a_row_beyond_the_horizon_is_refused():
     with pytest.raises(ValueError, match="judge them late"):
-        check(SeenIds(HORIZON), [("a", 1, 0, HORIZON)], HORIZON)
+        check(empty(), [("a", 1, 0, HORIZON)], HORIZON)
 
 
 def test_ids_that_share_a_code_stay_apart(monkeypatch):
@@ -102,7 +103,7 @@ def test_ids_that_share_a_code_stay_apart(monkeypatch):
 
     monkeypatch.setattr(pl.Series, "hash", colliding)
     rows = [(name, 1, 5, 0) for name in "abcdefgh"]
-    seen, first = check(SeenIds(HORIZON), rows[:4], 0)
+    seen, first = check(empty(), rows[:4], 0)
     seen, second = check(seen, rows[4:], 0)
     _, again = check(seen, rows, 0)
     assert set(first) | set(second) == {Verdict.NEW}

@@ -31,8 +31,9 @@ class Aggregate:
 
     def check(self, schema: pl.Schema) -> None:
         """Raise `TypeError` for a sum over a column that is not an integer."""
-        if self.summed is not None and not schema[self.summed].is_integer():
-            raise TypeError(f"sum of {self.summed}: {schema[self.summed]} is not an integer")
+        dtype = None if self.summed is None else schema.get(self.summed)
+        if dtype is not None and not dtype.is_integer():
+            raise TypeError(f"sum of {self.summed}: {dtype} is not an integer")
 
 
 def Count() -> Aggregate:  # noqa: N802 - reads as the name of the aggregate it makes
