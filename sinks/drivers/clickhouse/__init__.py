@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import clickhouse_connect
 import polars as pl
@@ -262,10 +263,8 @@ class ClickHouseSink:
                 f"WHERE _partition = {int(write.partition)} AND `{column}` < {int(cutoff_ms)}"
             )
 
-    def _insert(self, table: str, rows: pl.DataFrame, token: str | None) -> None:
-        settings: dict[str, Any] = {**SYNCHRONOUS, "insert_deduplicate": int(token is not None)}
-        if token is not None:
-            settings["insert_deduplication_token"] = token
+    def _insert(self, table: str, rows: pl.DataFrame, token: str) -> None:
+        settings = {**SYNCHRONOUS, "insert_deduplicate": 1, "insert_deduplication_token": token}
         arrow = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         with translated():
             self._client.insert_arrow(table, arrow, settings=settings)
@@ -279,9 +278,12 @@ class ClickHouseSink:
             self._client.command(sql, parameters=parameters)
 
 
-def _token(where: str, write: Write, block: int) -> str | None:
-    """The identity of a block; None for an empty span, whose rows may differ each time."""
+def _token(where: str, write: Write, block: int) -> str:
+    """The identity of a block. The rows of an empty span may differ each time, so they have one
+    of their own; without a token ClickHouse would compare the content, and drop the third of the
+    flushes A, B, A.
+    """
     if write.expected == write.position:
-        return None
+        return f"{where}/{uuid4()}"
     first = 0 if write.expected is None else write.expected.next_offset
     return f"{where}/{write.position.topic_id}/[{first},{write.position.next_offset})/{block}"
