@@ -71,6 +71,11 @@ class MemoryStore:
         """Break the next write after this many of its changes; a right store undoes them."""
         self._changes_before_failure = changes
 
+    def heal(self) -> None:
+        """Forget the faults that were asked for and have not shown yet."""
+        self._refusals = self._lost_replies = 0
+        self._changes_before_failure = None
+
     def snapshot(self) -> dict[str, _Model]:
         """A copy of everything stored."""
         with self.lock:

@@ -67,7 +67,9 @@ class MemoryRig:
             self.store.fail_after(request)
         elif request == 0:
             self.store.lose_replies(1)
-        return unavailable(run, self.sink())
+        said = unavailable(run, self.sink())
+        self.store.heal()
+        return said
 
     def snapshot(self) -> Any:
         return self.store.snapshot()

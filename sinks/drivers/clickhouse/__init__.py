@@ -7,9 +7,8 @@ parts (research: protocol rule C3):
 2. Rows are durable before the position is; each row carries the offset it is folded up to, and
    the newest wins. A crash in between leaves rows that are ahead of the position; the worker
    folds that range again, writes the same absolute rows, and nothing is counted twice.
-3. A writer that passed the look and then slept can only add rows that are superseded, or equal
-   to what the live writer arrives at; the position that reached further wins, and the live
-   writer is refused once and goes on from there.
+3. The statement that stores the position looks again. A writer that passed the first look and
+   then slept cannot move it, and its rows are superseded, or what the live writer arrives at.
 4. The insert token is the span, never the content: the same span sent again is dropped whole,
    also for materialized views.
 
@@ -24,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import clickhouse_connect
 import polars as pl
@@ -113,7 +113,9 @@ class ClickHouseSink:
             name = ddl.rows(self.model.name, table.name, version)
             self._insert(name, rows, _token(where, write, number))
         if write.position != write.expected:
-            self._insert(ddl.positions(self.model.name, version), _position_row(write), None)
+            self._move(version, write)
+            if self._stored(version, write.topic, write.partition) != write.position:
+                raise FenceRefused(f"{where}: the position has moved meanwhile")
         self._expire(version, write)
 
     def rows(
@@ -203,6 +205,22 @@ class ClickHouseSink:
             raise FenceRefused(f"{self.model.name} v{version} is sealed")
         return Position.decode(raw) if raw else None
 
+    def _move(self, version: int, write: Write) -> None:
+        """Insert the new position where the expected one is still stored: the second look."""
+        table = ddl.positions(self.model.name, version)
+        at = "topic = {topic:String} AND partition = {partition:Int32}"
+        self._command(
+            f"INSERT INTO {table} (topic, partition, next_offset, position) "
+            "SELECT {topic:String}, {partition:Int32}, {next_offset:UInt64}, {position:String} "
+            f"WHERE ifNull((SELECT position FROM {table} FINAL WHERE {at}), '') = "
+            "{expected:String}",
+            topic=write.topic,
+            partition=write.partition,
+            next_offset=write.position.next_offset,
+            position=write.position.encode().decode(),
+            expected="" if write.expected is None else write.expected.encode().decode(),
+        )
+
     def _state(self, version: int) -> str:
         facts = ddl.versions(self.model.name)
         found = self._query(
@@ -245,10 +263,8 @@ class ClickHouseSink:
                 f"WHERE _partition = {int(write.partition)} AND `{column}` < {int(cutoff_ms)}"
             )
 
-    def _insert(self, table: str, rows: pl.DataFrame, token: str | None) -> None:
-        settings: dict[str, Any] = {**SYNCHRONOUS, "insert_deduplicate": int(token is not None)}
-        if token is not None:
-            settings["insert_deduplication_token"] = token
+    def _insert(self, table: str, rows: pl.DataFrame, token: str) -> None:
+        settings = {**SYNCHRONOUS, "insert_deduplicate": 1, "insert_deduplication_token": token}
         arrow = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         with translated():
             self._client.insert_arrow(table, arrow, settings=settings)
@@ -257,25 +273,17 @@ class ClickHouseSink:
         with translated():
             return list(self._client.query(sql, parameters=parameters).result_rows)
 
-    def _command(self, sql: str) -> None:
+    def _command(self, sql: str, **parameters: Any) -> None:
         with translated():
-            self._client.command(sql)
+            self._client.command(sql, parameters=parameters)
 
 
-def _token(where: str, write: Write, block: int) -> str | None:
-    """The identity of a block; None for an empty span, whose rows may differ each time."""
+def _token(where: str, write: Write, block: int) -> str:
+    """The identity of a block. The rows of an empty span may differ each time, so they have one
+    of their own; without a token ClickHouse would compare the content, and drop the third of the
+    flushes A, B, A.
+    """
     if write.expected == write.position:
-        return None
+        return f"{where}/{uuid4()}"
     first = 0 if write.expected is None else write.expected.next_offset
     return f"{where}/{write.position.topic_id}/[{first},{write.position.next_offset})/{block}"
-
-
-def _position_row(write: Write) -> pl.DataFrame:
-    row = (write.topic, write.partition, write.position.next_offset, write.position.encode())
-    schema = {
-        "topic": pl.String,
-        "partition": pl.Int32,
-        "next_offset": pl.UInt64,
-        "position": pl.Binary,
-    }
-    return pl.DataFrame([row], schema=schema, orient="row")

@@ -110,7 +110,7 @@ def create_positions(model: str, version: int) -> str:
 
 def create_rows(model: str, table: Table, version: int) -> str:
     """The statement for one table of a version."""
-    columns = [f"`{c}` {_type(dtype)}" for c, dtype in table.key.items()]
+    columns = [f"`{c}` {column_type(dtype)}" for c, dtype in table.key.items()]
     columns += [f"`{c}` {_nullable(dtype)}" for c, dtype in table.values.items()]
     columns += ["_partition Int32", "_version UInt64", "_deleted UInt8"]
     order = ", ".join([*(f"`{c}`" for c in table.key), "_partition"])
@@ -135,11 +135,12 @@ def _plain(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _type(dtype: Any) -> str:
+def column_type(dtype: Any) -> str:
+    """The type of a key column."""
     if isinstance(dtype, pl.List):
-        return f"Array({_type(dtype.inner)})"
+        return f"Array({column_type(dtype.inner)})"
     return _SCALARS[dtype]
 
 
 def _nullable(dtype: Any) -> str:
-    return _type(dtype) if isinstance(dtype, pl.List) else f"Nullable({_type(dtype)})"
+    return column_type(dtype) if isinstance(dtype, pl.List) else f"Nullable({column_type(dtype)})"

@@ -27,7 +27,7 @@ from sinks.drivers.redis.errors import translated
 from sinks.drivers.redis.pack import packed
 from sinks.drivers.rows import decoded, supported
 from streams.runtime.position import Position
-from streams.runtime.sink import FenceRefused, ReadModel, Table, Write
+from streams.runtime.sink import FenceRefused, Ranking, ReadModel, Table, Write
 
 Client = redis.Redis | RedisCluster
 
@@ -274,17 +274,22 @@ class RedisSink:
         self._client.unlink(f"{prefix}m:{name}:".encode() + board)
 
 
-def _texts(bucket: bytes, fields: dict[bytes, bytes], shape: Any) -> Iterator[bytes]:
+def _texts(bucket: bytes, fields: dict[bytes, bytes], shape: Table | Ranking) -> Iterator[bytes]:
     if isinstance(shape, Table):
-        head = [bucket] if shape.bucket else []
-        whole = len(shape.bucket) == len(shape.key)
-        for field, value in fields.items():
-            parts = head if whole else [*head, field]
-            yield b",".join([*parts, value] if shape.values else parts)
-    else:
-        head = [bucket] if shape.board else []
-        for member, score in fields.items():
-            yield b",".join([*head, orjson.dumps(member.decode()), score])
+        yield from table_texts(bucket, fields, shape)
+        return
+    head = [bucket] if shape.board else []
+    for member, score in fields.items():
+        yield b",".join([*head, orjson.dumps(member.decode()), score])
+
+
+def table_texts(bucket: bytes, fields: dict[bytes, bytes], table: Table) -> Iterator[bytes]:
+    """The text of every row of a bucket's hash."""
+    head = [bucket] if table.bucket else []
+    whole = len(table.bucket) == len(table.key)
+    for field, value in fields.items():
+        parts = head if whole else [*head, field]
+        yield b",".join([*parts, value] if table.values else parts)
 
 
 def _pages(names: Iterator[bytes]) -> Iterator[list[bytes]]:

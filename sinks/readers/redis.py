@@ -1,0 +1,246 @@
+"""Reads of a read model in Redis or Valkey, for the API. Writes nothing.
+
+Every read covers all log partitions in one round trip (two where a member has to be found first)
+and goes to the live version, which is looked up at most every `LIVE_MS`. A version should
+therefore be dropped only a second after another was switched to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import polars as pl
+import redis.asyncio
+from redis.exceptions import NoScriptError
+
+from sinks.drivers.redis import Script, keys, table_texts
+from sinks.drivers.redis.errors import translated
+from sinks.drivers.rows import decoded, encoded
+from streams.runtime.position import Position
+from streams.runtime.sink import Ranking, ReadModel, Table
+
+LIVE_MS = 500
+"""How long the number of the live version and its partitions are believed."""
+
+_SHIFT = 2**52
+_AHEAD = Script(files(__package__).joinpath("ahead.lua").read_text())
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A member of a board; `rank` counts from 1 over all log partitions."""
+
+    rank: int
+    member: str
+    score: int
+    reached_ms: int
+
+
+@dataclass(frozen=True)
+class _Live:
+    version: int
+    partitions: tuple[int, ...]
+    until_s: float
+
+
+class RedisReader:
+    """The read side of one model. One instance serves any number of concurrent requests."""
+
+    def __init__(self, model: ReadModel, client: Any) -> None:
+        self.model = model
+        self._client = client
+        self._live: _Live | None = None
+        self._looking = asyncio.Lock()
+
+    @classmethod
+    def connect(cls, model: ReadModel, url: str, timeout_s: float = 2.0) -> RedisReader:
+        """A reader with a client of its own; nothing is sent before the first read."""
+        client = redis.asyncio.Redis.from_url(
+            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
+        )
+        return cls(model, client)
+
+    async def close(self) -> None:
+        """Release the connections."""
+        await self._client.aclose()
+
+    async def live_version(self) -> int:
+        """The version that reads go to."""
+        return (await self._now()).version
+
+    async def positions(self) -> dict[tuple[str, int], Position]:
+        """Topic and log partition → the position that reads from now on are true for, at least."""
+        now = await self._now()
+        names = [self._prefix(now, p) + "positions" for p in now.partitions]
+        found = await self._pipelined([("hgetall", name) for name in names])
+        return {
+            (topic.decode(), partition): Position.decode(raw)
+            for partition, stored in zip(now.partitions, found, strict=True)
+            for topic, raw in stored.items()
+        }
+
+    async def position(self, topic: str, partition: int) -> Position | None:
+        """The position of one log partition; None before its first write."""
+        now = await self._now()
+        [raw] = await self._pipelined([("hget", self._prefix(now, partition) + "positions", topic)])
+        return None if raw is None else Position.decode(raw)
+
+    async def applied(self) -> dict[int, int]:
+        """Log partition → next offset; of a model with several topics, the lowest of them."""
+        applied: dict[int, int] = {}
+        for (_, partition), position in (await self.positions()).items():
+            known = applied.get(partition, position.next_offset)
+            applied[partition] = min(known, position.next_offset)
+        return applied
+
+    async def bucket(
+        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
+    ) -> pl.DataFrame:
+        """All rows of a bucket (by the values of its columns), of one or all log partitions:
+        the columns of the table and `_partition`.
+        """
+        shape = self.model.table(table)
+        if not isinstance(shape, Table):
+            raise TypeError(f"{table} is a ranking: read it with top, rank or around")
+        now = await self._now()
+        name = _name(bucket, {c: shape.key[c] for c in shape.bucket})
+        wanted = now.partitions if partition is None else (partition,)
+        found = await self._pipelined(
+            [("hgetall", f"{self._prefix(now, p)}t:{table}:{name}") for p in wanted]
+        )
+        frames = [
+            decoded(table_texts(name.encode(), stored, shape), shape.columns).with_columns(
+                pl.lit(p, pl.Int32).alias("_partition")
+            )
+            for p, stored in zip(wanted, found, strict=True)
+        ]
+        schema = {**shape.columns, "_partition": pl.Int32}
+        return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+
+    async def count(self, ranking: str, board: Mapping[str, Any]) -> int:
+        """Members of a board."""
+        found = await self._pipelined(
+            [("zcard", name) for name in await self._boards(ranking, board)]
+        )
+        return sum(found)
+
+    async def top(
+        self, ranking: str, board: Mapping[str, Any], k: int, start: int = 0
+    ) -> list[Ranked]:
+        """The members ranked `start + 1` to `start + k`. Reads `start + k` of every partition."""
+        names = await self._boards(ranking, board)
+        found = await self._pipelined(
+            [("zrange", name, 0, start + k - 1, False, True) for name in names]
+        )
+        places = sorted((float(s), place) for part in found for place, s in part)
+        return [_ranked(start + i, at) for i, at in enumerate(places[start : start + k], 1)]
+
+    async def rank(self, ranking: str, board: Mapping[str, Any], member: str) -> Ranked | None:
+        """The exact rank of a member over all log partitions; None when not on the board."""
+        found = await self.around(ranking, board, member, 0)
+        return found[0] if found else None
+
+    async def around(
+        self, ranking: str, board: Mapping[str, Any], member: str, n: int
+    ) -> list[Ranked]:
+        """The member with up to `n` neighbours on either side; empty when not on the board."""
+        hashes = await self._boards(ranking, board, "m")
+        stored = await self._pipelined([("hget", name, member) for name in hashes])
+        own = sorted(_place(raw, member) for raw in stored if raw is not None)
+        if not own:
+            return []
+        names = await self._boards(ranking, board)
+        found = await asyncio.gather(*(self._ahead(name, own[0], n) for name in names))
+        ahead = sum(count for count, _, _ in found)
+        prior = sorted(p for _, before, _ in found for p in before)[-n:] if n else []
+        after = sorted(p for _, _, rest in found for p in rest)[: n + 1]
+        first = ahead - len(prior) + 1
+        return [_ranked(first + i, p) for i, p in enumerate([*prior, *after])]
+
+    async def percentile(self, ranking: str, board: Mapping[str, Any], member: str) -> float | None:
+        """Percent of the other members that stand behind: 100 for the first, 0 for the last.
+        Approximate while scores move, because rank and count are two reads.
+        """
+        found, count = await asyncio.gather(
+            self.rank(ranking, board, member), self.count(ranking, board)
+        )
+        if found is None:
+            return None
+        return max(0.0, 100.0 * (count - found.rank) / max(1, count - 1))
+
+    async def _now(self) -> _Live:
+        if self._live is None or time.monotonic() >= self._live.until_s:
+            async with self._looking:
+                if self._live is None or time.monotonic() >= self._live.until_s:
+                    self._live = await self._look()
+        return self._live
+
+    async def _look(self) -> _Live:
+        until_s = time.monotonic() + LIVE_MS / 1000
+        with translated():
+            version = int(await self._client.get(keys.live(self.model.name)) or 1)
+            known = await self._client.smembers(keys.partitions(self.model.name, version))
+        return _Live(version, tuple(sorted(int(p) for p in known)), until_s)
+
+    def _prefix(self, now: _Live, partition: int) -> str:
+        return keys.prefix(self.model.name, now.version, partition)
+
+    async def _boards(self, ranking: str, board: Mapping[str, Any], kind: str = "z") -> list[str]:
+        """The keys of a board in all log partitions: its places ("z") or members ("m")."""
+        shape = self.model.table(ranking)
+        if not isinstance(shape, Ranking):
+            raise TypeError(f"{ranking} is no ranking: read it with bucket")
+        now = await self._now()
+        name = _name(board, shape.board)
+        return [f"{self._prefix(now, p)}{kind}:{ranking}:{name}" for p in now.partitions]
+
+    async def _pipelined(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if not commands:
+            return []
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                for command, *args in commands:
+                    getattr(pipe, command)(*args)
+                return list(await pipe.execute())
+
+    async def _ahead(self, name: str, own: Place, n: int) -> tuple[int, list[Place], list[Place]]:
+        args = (1, name, int(own[0]), own[1], n)
+        with translated():
+            try:
+                found = await self._client.evalsha(_AHEAD.sha, *args)
+            except NoScriptError:
+                found = await self._client.eval(_AHEAD.source, *args)
+        ahead, before, rest = found
+        return ahead, _places(before), _places(rest)
+
+
+Place = tuple[float, bytes]
+"""−score and place: ascending, the order of a ranking."""
+
+
+def _name(values: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
+    """The text of a bucket or board; `KeyError` when its columns are not exactly those given."""
+    if set(values) != set(columns):
+        raise KeyError(f"give {sorted(columns)}, not {sorted(values)}")
+    return str(encoded(pl.DataFrame([dict(values)], schema=columns), columns)[0])
+
+
+def _place(stored: bytes, member: str) -> Place:
+    score, reached = stored.decode().split(",")
+    digits = str(int(reached) + _SHIFT).zfill(keys.PLACE_DIGITS)
+    return -float(score), (digits + member).encode()
+
+
+def _places(flat: list[bytes]) -> list[Place]:
+    return [(float(score), place) for place, score in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def _ranked(rank: int, at: Place) -> Ranked:
+    score, place = at
+    reached_ms = int(place[: keys.PLACE_DIGITS]) - _SHIFT
+    return Ranked(rank, place[keys.PLACE_DIGITS :].decode(), -int(score), reached_ms)
