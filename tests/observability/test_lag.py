@@ -160,6 +160,25 @@ def test_the_command_prints_a_table(group: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.stack
+def test_watching_refreshes_until_interrupted_and_still_judges(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refreshed: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        refreshed.append(seconds)
+        if len(refreshed) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("infra.cli.lag.time.sleep", sleep)
+    asked = ["--agent", group, "--watch", "--interval", "0.5", "--fail-above", "2"]
+    answer = CliRunner().invoke(app, [*asked, "--targets", str(tmp_path)])
+    assert refreshed == [0.5, 0.5]
+    assert answer.exit_code == 1
+    assert group in answer.stderr
+
+
+@pytest.mark.stack
 def test_an_unknown_agent_is_named(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["--agent", "no-such-agent", "--targets", str(tmp_path)])
     assert answer.exit_code == 2
