@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,16 +16,17 @@ from rich.live import Live
 from rich.table import Table
 
 from infra.lag import Lag, State, total
-from infra.lag.measure import Positions, committed, measure, shown_by_workers
+from infra.lag.measure import committed, measure, shown_by_workers
+from infra.lag.stored import agents, opener, stored
 from infra.prometheus.scrape import BadTargets, discover, scrape
-from streams.runtime.settings import Kafka, Settings, home
+from streams.runtime.settings import Settings, home
 
-app = typer.Typer(name="lag", help="How far agents are behind the log.")
+app = typer.Typer(name="lag", add_completion=False)
 
 EXIT_ABOVE, EXIT_UNKNOWN, EXIT_UNREACHABLE = 1, 2, 5
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def lag(
     *,
     agent: Annotated[str | None, typer.Option(help="Only this agent (or consumer group).")] = None,
@@ -42,30 +44,36 @@ def lag(
 ) -> None:
     """Position, log end and lag of each agent and partition, in records and in seconds.
 
-    A running worker's position is the one stored in the sink; for an agent that does not run it
-    is the offset committed in Kafka. The column `source` says which.
+    The position is read from the store, else from the running worker, else from what the agent
+    committed in Kafka. The column `source` says which.
 
     Exit codes: 0 fine, 1 above --fail-above, 2 unknown agent, 5 Kafka does not answer.
 
     Examples: `headrace lag`, `headrace lag --agent ads-windows --watch`,
     `headrace lag --json --fail-above 10000`
     """
-    kafka, folder = Settings.read().kafka, targets or home() / "targets"
+    settings, folder = Settings.read(), targets or home() / "targets"
+    names = [agent] if agent else agents()
     try:
         if watch:
-            _watch(kafka, agent, folder, interval)
-        lags = look(kafka, agent, folder)
+            _watch(settings, names, folder, interval)
+        lags, silent = look(settings, names, folder)
     except KafkaException as error:
-        typer.echo(f"Kafka at {kafka.bootstrap_servers}: {error.args[0].str()}", err=True)
+        address = settings.kafka.bootstrap_servers
+        typer.echo(f"Kafka at {address}: {error.args[0].str()}", err=True)
         raise typer.Exit(EXIT_UNREACHABLE) from error
     except BadTargets as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_UNKNOWN) from error
+    for name, reason in silent.items():
+        typer.echo(f"{name}: its store does not answer: {reason}", err=True)
     if agent and not lags:
         typer.echo(f"no position of {agent} is known: it never ran here", err=True)
         raise typer.Exit(EXIT_UNKNOWN)
     if as_json:
         typer.echo(json.dumps([as_dict(one) for one in lags], indent=2))
+    elif not lags:
+        typer.echo("no agent has a position yet: start one with headrace worker")
     else:
         Console().print(as_table(lags))
     above = [name for name, records in total(lags).items() if records > (fail_above or 0)]
@@ -74,10 +82,18 @@ def lag(
         raise typer.Exit(EXIT_ABOVE)
 
 
-def look(kafka: Kafka, agent: str | None, folder: Path) -> list[Lag]:
-    """Measure once. A position shown by a worker wins over a committed one."""
-    stored: Positions = {**committed(kafka, agent), **shown_by_workers(scrape(discover(folder)))}
-    return measure(kafka, {p: at for p, at in stored.items() if agent in (None, p.agent)})
+def look(
+    settings: Settings, names: Sequence[str], folder: Path
+) -> tuple[list[Lag], Mapping[str, str]]:
+    """Measure once; also why stores were silent, by agent. The most exact source wins."""
+    from_stores = stored(names, opener(settings))
+    shown = shown_by_workers(scrape(discover(folder)))
+    known = {
+        **committed(settings.kafka, names),
+        **{place: at for place, at in shown.items() if place.agent in names},
+        **from_stores.positions,
+    }
+    return measure(settings.kafka, known), from_stores.silent
 
 
 def as_dict(one: Lag) -> dict[str, Any]:
@@ -122,12 +138,13 @@ def as_table(lags: list[Lag]) -> Table:
     return table
 
 
-def _watch(kafka: Kafka, agent: str | None, folder: Path, interval_s: float) -> None:
+def _watch(settings: Settings, names: Sequence[str], folder: Path, interval_s: float) -> None:
     """Refresh until Ctrl-C, then go on to the last answer."""
     with Live(auto_refresh=False) as live:
         try:
             while True:
-                live.update(as_table(look(kafka, agent, folder)), refresh=True)
+                lags, _ = look(settings, names, folder)
+                live.update(as_table(lags), refresh=True)
                 time.sleep(interval_s)
         except KeyboardInterrupt:
             return

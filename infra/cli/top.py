@@ -20,7 +20,7 @@ from rich.text import Text
 from infra.prometheus.scrape import BadTargets, Frame, discover, scrape
 from streams.runtime.settings import home
 
-app = typer.Typer(name="top", help="A live view of all agents.")
+app = typer.Typer(name="top", add_completion=False)
 
 ERRORS = {
     "dead letters": "headrace_dead_letters_total",
@@ -138,7 +138,7 @@ def screen(before: Frame, after: Frame) -> RenderableType:
     return Group(*parts)
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def top(
     targets: Annotated[
         Path | None,

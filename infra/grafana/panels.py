@@ -43,6 +43,7 @@ class ClickHouseQuery:
         return {
             "refId": self.ref_id,
             "datasource": CLICKHOUSE,
+            "pluginVersion": "4.0.0",  # without it the plugin takes the query for version 3
             "editorType": "sql",
             "queryType": "timeseries" if self.series else "table",
             "format": 0 if self.series else 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import (
     Consumer,
@@ -21,8 +21,7 @@ from streams.runtime.settings import Kafka
 
 TIMEOUT_S = 10.0
 READER = "headrace-lag"
-INFRASTRUCTURE = ("apicurio-", READER)
-"""Consumer groups that are no agents: the registry's, and the one that reads waiting records."""
+"""Client of the reads of waiting records; it never commits."""
 
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT)
 """A topic that is not there; the second when none of those asked for is."""
@@ -75,16 +74,13 @@ def shown_by_workers(frame: Frame) -> dict[Place, tuple[Source, int]]:
     return found
 
 
-def committed(kafka: Kafka, agent: str | None = None) -> dict[Place, tuple[Source, int]]:
-    """Offsets committed in Kafka: of one group, or of all but those of the infrastructure.
-
-    Raises `KafkaException`.
-    """
+def committed(kafka: Kafka, agents: Iterable[str]) -> dict[Place, tuple[Source, int]]:
+    """Offsets that these agents' groups committed in Kafka. Raises `KafkaException`."""
     client = admin(kafka)
     found: dict[Place, tuple[Source, int]] = {}
-    for group in [agent] if agent else _groups(client):
-        asked = ConsumerGroupTopicPartitions(group)
-        answer = client.list_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)[group]
+    for agent in agents:
+        asked = ConsumerGroupTopicPartitions(agent)
+        answer = client.list_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)[agent]
         try:
             partitions = answer.result(TIMEOUT_S).topic_partitions
         except KafkaException as error:
@@ -93,15 +89,9 @@ def committed(kafka: Kafka, agent: str | None = None) -> dict[Place, tuple[Sourc
             raise
         for part in partitions:
             if part.error is None and part.offset >= 0:
-                place = Place(group, part.topic, part.partition)
+                place = Place(agent, part.topic, part.partition)
                 found[place] = (Source.COMMITTED, part.offset)
     return found
-
-
-def _groups(client: AdminClient) -> list[str]:
-    answer = client.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
-    found = [group.group_id for group in answer.valid]
-    return sorted(name for name in found if not name.startswith(INFRASTRUCTURE))
 
 
 def _offsets(

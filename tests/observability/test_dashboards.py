@@ -17,6 +17,8 @@ from chdb import session as chdb_session
 from prometheus_client import CollectorRegistry
 
 from infra.grafana.generate import FOLDER, generate, stale
+from sinks.ads import EVENTS, HISTORY
+from sinks.drivers.clickhouse import ddl
 from streams.runtime.metrics import Metrics
 from tests.observability.traffic import AGENTS, END_TO_END_MS, LAG, PARTITIONS
 
@@ -161,15 +163,33 @@ def test_the_recorded_series_exist(prometheus: httpx.Client) -> None:
 # SQL, asked of the ClickHouse engine
 
 
+COLUMNS = {
+    "offset": "Int64",
+    "kind": "Nullable(String)",
+    "event_id": "Nullable(String)",
+    "user_id": "Nullable(String)",
+    "campaign_id": "Nullable(String)",
+    "ad_id": "Nullable(String)",
+    "event_time": "Nullable(DateTime64(3, 'UTC'))",
+    "country": "Nullable(String)",
+    "cost_micros": "Nullable(Int64)",
+    "fate": "Nullable(String)",
+    "_partition": "Int32",
+}
+"""As the driver makes them: values are nullable."""
+
+
+def test_the_sample_table_has_the_columns_of_the_read_model() -> None:
+    assert list(COLUMNS) == [*EVENTS.columns, "_partition"]
+
+
 @pytest.fixture(scope="module")
 def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chdb_session.Session]:
     engine = chdb_session.Session(str(tmp_path_factory.mktemp("clickhouse")))
-    engine.query(
-        "CREATE TABLE rows (user_id String, campaign_id String, ad_id String, kind String, "
-        "event_time DateTime64(3, 'UTC'), country String, cost_micros Int64, fate String, "
-        "_partition Int32, offset Int64) ENGINE = MergeTree ORDER BY (_partition, offset)"
-    )
-    engine.query("CREATE VIEW ads_events_events AS SELECT * FROM rows")
+    columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    engine.query(f"CREATE TABLE rows ({columns}) ENGINE = MergeTree ORDER BY (_partition, offset)")
+    view = ddl.view(HISTORY.name, EVENTS.name)
+    engine.query(f"CREATE VIEW {view} AS SELECT * FROM rows")
     rows = [
         (
             f"u{i % 7}",
@@ -188,10 +208,11 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chdb_sessio
         )
     ]
     values = ",".join(
-        f"('{user}','{campaign}','{ad}','{kind}','{at}','{country}',1500,'{fate}',0,{offset})"
+        f"({offset},'{kind}','e{offset}','{user}','{campaign}','{ad}','{at}','{country}',1500,"
+        f"'{fate}',0)"
         for offset, (user, campaign, ad, kind, at, country, fate) in enumerate(rows)
     )
-    engine.query(f"INSERT INTO rows VALUES {values}")
+    engine.query(f"INSERT INTO rows ({', '.join(COLUMNS)}) VALUES {values}")
     yield engine
     engine.close()
 

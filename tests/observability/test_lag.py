@@ -16,9 +16,15 @@ from typer.testing import CliRunner
 from infra.cli.lag import app, as_dict
 from infra.lag import Lag, Place, Source, State, total
 from infra.lag.measure import committed, measure, shown_by_workers
+from infra.lag.stored import agents, stored
 from infra.prometheus.scrape import Frame
+from sinks.drivers.memory import MemorySink, MemoryStore
+from streams import catalog
 from streams.runtime.kafka import admin, producer
+from streams.runtime.position import Position
+from streams.runtime.projection import Projection
 from streams.runtime.settings import Kafka, Settings
+from streams.runtime.sink import Sink, SinkUnavailable, Write
 
 AGES_S = (90, 60, 30, 10)
 """Ages of the records of partition 0, oldest first; partition 1 is empty."""
@@ -41,6 +47,36 @@ def test_of_two_processes_the_one_further_on_is_believed() -> None:
     name = "kafka_consumergroup_current_offset"
     frame = Frame(0, {("old:1", name, labels): 7.0, ("new:1", name, labels): 9.0})
     assert shown_by_workers(frame) == {Place("a", "t", 3): (Source.WORKER, 9)}
+
+
+def test_positions_come_from_the_live_version_of_each_store() -> None:
+    store = MemoryStore()
+    (name, *_) = agents()
+    _, projection = catalog.projection(name)
+    sink = MemorySink(projection.model, store)
+    for version, offset in ((1, 42), (2, 7)):
+        sink.prepare(version)
+        position = Position.start("id", offset)
+        sink.write(version, Write(projection.topic.name, 3, None, position))
+    found = stored([name, "not-in-the-catalogue"], lambda p: MemorySink(p.model, store))
+    assert found.positions == {Place(name, projection.topic.name, 3): (Source.SINK, 42)}
+    assert found.silent == {}
+
+
+def test_a_store_that_is_down_is_noted_and_hides_no_other() -> None:
+    down, up = agents()[:2]
+
+    def open_store(projection: Projection) -> Sink:
+        if projection.name == down:
+            raise SinkUnavailable("connection refused")
+        sink = MemorySink(projection.model, MemoryStore())
+        sink.prepare(1)
+        sink.write(1, Write(projection.topic.name, 0, None, Position.start("id", 5)))
+        return sink
+
+    found = stored([down, up], open_store)
+    assert {place.agent for place in found.positions} == {up}
+    assert "connection refused" in found.silent[down]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +109,7 @@ def group(kafka: Kafka, client: AdminClient) -> Iterator[str]:
 def test_lag_in_records_and_in_seconds_of_the_first_waiting_record(
     kafka: Kafka, group: str
 ) -> None:
-    first, second = measure(kafka, committed(kafka, group), timeout_s=20)
+    first, second = measure(kafka, committed(kafka, [group]), timeout_s=20)
     assert (first.position, first.log_end, first.records) == (1, 4, 3)
     assert first.seconds is not None
     assert AGES_S[1] <= first.seconds < AGES_S[1] + 30
@@ -98,7 +134,7 @@ def test_a_topic_that_is_gone_is_left_out(kafka: Kafka) -> None:
 
 @pytest.mark.stack
 def test_an_unknown_group_has_no_offsets(kafka: Kafka) -> None:
-    assert committed(kafka, f"nobody-{uuid.uuid4().hex}") == {}
+    assert committed(kafka, [f"nobody-{uuid.uuid4().hex}"]) == {}
 
 
 @pytest.mark.stack
@@ -115,11 +151,31 @@ def test_the_command_prints_json_and_fails_above_a_limit(group: str, tmp_path: P
 
 
 @pytest.mark.stack
-def test_the_command_prints_a_table_of_all_agents(group: str, tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["--targets", str(tmp_path)], env={"COLUMNS": "200"})
+def test_the_command_prints_a_table(group: str, tmp_path: Path) -> None:
+    asked = ["--agent", group, "--targets", str(tmp_path)]
+    shown = CliRunner().invoke(app, asked, env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert group in shown.stdout
-    assert "apicurio-" not in shown.stdout
+    assert "committed" in shown.stdout
+
+
+@pytest.mark.stack
+def test_watching_refreshes_until_interrupted_and_still_judges(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refreshed: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        refreshed.append(seconds)
+        if len(refreshed) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("infra.cli.lag.time.sleep", sleep)
+    asked = ["--agent", group, "--watch", "--interval", "0.5", "--fail-above", "2"]
+    answer = CliRunner().invoke(app, [*asked, "--targets", str(tmp_path)])
+    assert refreshed == [0.5, 0.5]
+    assert answer.exit_code == 1
+    assert group in answer.stderr
 
 
 @pytest.mark.stack
@@ -129,9 +185,8 @@ def test_an_unknown_agent_is_named(tmp_path: Path) -> None:
     assert "no-such-agent" in answer.stderr
 
 
-def test_a_broken_target_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_target_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "worker.json").write_text('{"no": "list"')
-    monkeypatch.setattr("infra.cli.lag.committed", lambda kafka, agent: {})
-    answer = CliRunner().invoke(app, ["--targets", str(tmp_path)])
+    answer = CliRunner().invoke(app, ["--agent", "any", "--targets", str(tmp_path)])
     assert answer.exit_code == 2
     assert "worker.json" in answer.stderr

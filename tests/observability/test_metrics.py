@@ -123,6 +123,7 @@ def test_counters_count_their_own_thing(agent: AgentMetrics) -> None:
     agent.sink_retry("SinkUnavailable")
     agent.registry_retry()
     agent.restarted()
+    agent.restarted(2)
     store = {"store": "redis"}
     assert value(agent, "headrace_rows_total", fate="applied", **LABELS) == 10
     assert value(agent, "headrace_rows_total", fate="late", **LABELS) == 2
@@ -134,7 +135,7 @@ def test_counters_count_their_own_thing(agent: AgentMetrics) -> None:
     )
     assert retries == 1
     assert value(agent, "headrace_registry_retries_total", **LABELS) == 1
-    assert value(agent, "headrace_worker_restarts_total", **LABELS) == 1
+    assert value(agent, "headrace_worker_restarts_total", **LABELS) == 3
 
 
 def test_lag_grows_at_the_scrape_while_the_agent_is_stuck(

@@ -89,6 +89,21 @@ def test_once_prints_one_frame(exporter: Exporter) -> None:
     assert "/v1/ads/events" in shown.stdout
 
 
+def test_live_until_interrupted(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("infra.cli.top.time.sleep", sleep)
+    answer = CliRunner().invoke(top.app, ["--targets", str(exporter.targets)])
+    assert looks == [1.0, 1.0, 1.0]
+    assert answer.exit_code == 0, answer.output
+    assert "ads-windows" in answer.stdout
+
+
 def test_without_workers_it_says_how_to_start_one(tmp_path: Path) -> None:
     answer = CliRunner().invoke(top.app, ["--once", "--targets", str(tmp_path)])
     assert answer.exit_code == 1

@@ -123,9 +123,11 @@ class AgentMetrics:
         """Rows went to the late side output."""
         self._late_rows.inc(rows)
 
-    def restarted(self) -> None:
-        """The agent's loop starts again after an error."""
-        self._restarts.inc()
+    def restarted(self, times: int = 1) -> None:
+        """The agent was started again after errors. A new process is told how often its
+        predecessors were, so that the counter goes on where theirs ended.
+        """
+        self._restarts.inc(times)
 
     def assigned(self, partitions: Iterable[int]) -> None:
         """This process folds these partitions from now on, beside those it has."""

@@ -171,7 +171,7 @@ class Trouble:
         )
         self.worker_restarts = Counter(
             "headrace_worker_restarts_total",
-            "Times an agent's loop was started again after an error.",
+            "Times the agent was started again after an error, in this process or the ones before.",
             AGENT,
             registry=registry,
         )
