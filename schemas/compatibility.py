@@ -56,8 +56,9 @@ class Break:
 
 def breaks(old: Schema, new: Schema) -> tuple[Break, ...]:
     """Why `old` and `new` are not fully compatible, by path; empty where they are."""
-    backward = list(_Resolution("backward", reader=new, writer=old).breaks())
-    forward = list(_Resolution("forward", reader=old, writer=new).breaks())
+    title = _title(new).rsplit(".", 1)[-1]
+    backward = list(_Resolution("backward", reader=new, writer=old).breaks(title))
+    forward = list(_Resolution("forward", reader=old, writer=new).breaks(title))
     shared = {(b.path, b.reason) for b in backward} & {(b.path, b.reason) for b in forward}
     found: dict[Break, None] = {}
     for b in (*backward, *forward):
@@ -71,6 +72,7 @@ def changed_defaults(versions: Sequence[Schema]) -> tuple[Break, ...]:
 
     `versions` are records, oldest first. Events without the field would now read otherwise.
     """
+    title = _title(versions[-1]).rsplit(".", 1)[-1]
     *past, newest = [{f["name"]: f for f in version["fields"]} for version in versions]
     found = []
     for name, field in newest.items():
@@ -81,13 +83,8 @@ def changed_defaults(versions: Sequence[Schema]) -> tuple[Break, ...]:
         if before != after:
             reason = f"default changed from {json.dumps(before)} to {json.dumps(after)}"
             why = "; events from before the field would replay with another value"
-            found.append(Break(f"{newest_name(versions)}.{name}", reason + why, "backward"))
+            found.append(Break(f"{title}.{name}", reason + why, "backward"))
     return tuple(found)
-
-
-def newest_name(versions: Sequence[Schema]) -> str:
-    """The short name of the record that `versions` are versions of."""
-    return str(versions[-1]["name"]).rsplit(".", 1)[-1]
 
 
 class _Resolution:
@@ -103,8 +100,7 @@ class _Resolution:
         self._writer = fastavro.parse_schema(writer, named_schemas=self._writer_names)
         self._seen: set[tuple[str, str]] = set()
 
-    def breaks(self) -> Iterator[Break]:
-        path = str(_title(self._reader)).rsplit(".", 1)[-1]
+    def breaks(self, path: str) -> Iterator[Break]:
         yield from self._compare(self._reader, self._writer, path)
 
     def _break(self, path: str, backward: str, forward: str | None = None) -> Break:

@@ -9,7 +9,7 @@ not help, and `message` says why). Source: Confluent Schema Registry API v7.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
@@ -20,7 +20,7 @@ import httpx
 
 from schemas.generate.declaration import SCHEMAS, declared
 from streams.runtime.settings import Registry
-from streams.runtime.topic import Topic
+from streams.runtime.topic import RecordType, Topic
 
 COMPATIBILITY = "FULL_TRANSITIVE"
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -51,28 +51,19 @@ class Subject:
     versions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The id of a subject's newest schema, and whether this call put it there."""
-
-    subject: str
-    id: int
-    added: bool
+def subjects(topic: Topic) -> list[Subject]:
+    """The subjects of a topic with all declared versions of each record."""
+    return [Subject(topic.subject(r), r.fullname, _versions(r)) for r in topic.records]
 
 
-def subjects(topic: Topic, history: Mapping[str, tuple[str, ...]] | None = None) -> list[Subject]:
-    """The subjects of a topic; `history` gives all versions of a record by its full name."""
-    known = history or {}
-    return [
-        Subject(topic.subject(r), r.fullname, known.get(r.fullname, (r.avsc,)))
-        for r in topic.records
-    ]
-
-
-def history(system: str) -> dict[str, tuple[str, ...]]:
-    """All declared versions of each record of a system, by full name, oldest first."""
-    records = declared(system, SCHEMAS).records.values()
-    return {files[-1].fullname: tuple(file.avsc for file in files) for files in records}
+def _versions(record: RecordType) -> tuple[str, ...]:
+    """Every declared version of a record, or what it holds itself where none is declared."""
+    system = record.fullname.removeprefix("headrace.").split(".", 1)[0]
+    if (SCHEMAS / system / "topics.toml").is_file():
+        files = declared(system).records.get(record.name, ())
+        if files and files[-1].avsc == record.avsc:
+            return tuple(file.avsc for file in files)
+    return (record.avsc,)
 
 
 class RegistryClient:
@@ -93,20 +84,22 @@ class RegistryClient:
     ) -> None:
         self._http.close()
 
-    def register(self, subject: Subject) -> Registered:
-        """Make the subject hold all its versions under FULL_TRANSITIVE; idempotent.
+    def register(self, subject: Subject) -> int:
+        """Make the subject hold all its versions under FULL_TRANSITIVE; returns the newest's id.
 
-        Compatibility is set first, so that there is no moment in which another producer
-        could register a break.
+        Idempotent. Compatibility is set first, so that there is no moment in which another
+        producer could register a break.
         """
-        newest = self.id_of(subject.name, subject.versions[-1])
         if self.compatibility(subject.name) != COMPATIBILITY:
             self._call("PUT", f"config/{_q(subject.name)}", {"compatibility": COMPATIBILITY})
-        if newest is not None:
-            return Registered(subject.name, newest, added=False)
         for schema in subject.versions:
             answer = self._call("POST", f"subjects/{_q(subject.name)}/versions", {"schema": schema})
-        return Registered(subject.name, int(answer["id"]), added=True)
+        return int(answer["id"])
+
+    def complete(self, subject: Subject) -> bool:
+        """Whether `register` would change nothing."""
+        held = self.id_of(subject.name, subject.versions[-1]) is not None
+        return held and self.compatibility(subject.name) == COMPATIBILITY
 
     def id_of(self, subject: str, schema: str) -> int | None:
         """The id under which the subject holds that schema, or None."""
@@ -169,17 +162,6 @@ def schema_ids(topic: Topic, registry: Registry) -> dict[str, int]:
                 )
             ids[record.fullname] = found
     return ids
-
-
-def register_all(topics: Iterable[Topic], client: RegistryClient) -> list[Registered]:
-    """Register every subject of some declared topics, all declared versions in order."""
-    from schemas.catalog import system_of
-
-    return [
-        client.register(subject)
-        for topic in topics
-        for subject in subjects(topic, history(system_of(topic.name)))
-    ]
 
 
 def _q(name: str) -> str:

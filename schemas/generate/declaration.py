@@ -24,6 +24,18 @@ SCHEMAS = Path(__file__).resolve().parents[1]
 """The folder that holds one folder per system."""
 
 _FILE = re.compile(r"(?P<record>[a-z][a-z0-9_]*)\.v(?P<version>[1-9][0-9]*)\.avsc")
+_JSON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    "string": (str,),
+    "bytes": (str,),
+    "fixed": (str,),
+    "float": (int, float),
+    "double": (int, float),
+    "array": (list,),
+    "map": (dict,),
+    "record": (dict,),
+}
 _TOPIC_SUFFIXES = (".dlq", ".late")
 
 
@@ -147,9 +159,13 @@ def _schema_file(path: Path) -> SchemaFile:
         raise DeclarationError(f"{path}: name it <record_name_snake>.v<version>.avsc")
     try:
         schema = json.loads(path.read_text(encoding="utf-8"))
-        fastavro.parse_schema(schema)
+        problems = list(_problems(schema))
+        if not problems:  # ours come first, since fastavro does not name the field
+            fastavro.parse_schema(schema)
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
         raise DeclarationError(f"{path}: not an Avro schema: {error!r}") from error
+    if problems:
+        raise DeclarationError(f"{path}: {problems[0]}")
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise DeclarationError(f"{path}: an event is a record")
     if snake(schema["name"]) != match["record"]:
@@ -163,32 +179,52 @@ def _check_files(system: SystemDeclaration) -> None:
         expected = f"headrace.{system.name}"
         if file.schema.get("namespace") != expected:
             raise DeclarationError(f"{file.path}: the namespace must be {expected}")
-        for path in undocumented(file.schema):
-            raise DeclarationError(f"{file.path}: {path} has no doc")
     for versions in system.records.values():
         numbers = [file.version for file in versions]
         if numbers != list(range(1, len(numbers) + 1)):
             raise DeclarationError(f"{versions[0].path}: versions {numbers} have a hole")
 
 
-def undocumented(schema: Any, path: str = "") -> Iterator[str]:
-    """Paths of records and fields without a `doc`, nested ones too."""
+def _problems(schema: Any, path: str = "") -> Iterator[str]:
+    """What we do not accept in a schema though Avro does, nested types too."""
     if isinstance(schema, list):
         for branch in schema:
-            yield from undocumented(branch, path)
+            yield from _problems(branch, path)
     if not isinstance(schema, dict):
         return
-    if schema["type"] == "record":
-        path = path or str(schema["name"])
-        if not schema.get("doc"):
-            yield path
-        for field in schema["fields"]:
-            at = f"{path}.{field['name']}"
-            if not field.get("doc"):
-                yield at
-            yield from undocumented(field["type"], at)
+    path = path or str(schema["name"])
+    if "aliases" in schema:
+        yield f"{path} has aliases; readers here go by name, so they are not followed"
+    for field in schema.get("fields", ()):
+        at = f"{path}.{field['name']}"
+        if not field.get("doc"):
+            yield f"{at} has no doc"
+        if "aliases" in field:
+            yield f"{at} has aliases; readers here go by name, so they are not followed"
+        if "default" in field and not _fits(field["default"], field["type"]):
+            yield f"{at}: default {json.dumps(field['default'])} does not fit its type"
+        yield from _problems(field["type"], at)
+    if schema["type"] == "record" and not schema.get("doc"):
+        yield f"{path} has no doc"
     for inner in ("items", "values", "type"):
-        yield from undocumented(schema.get(inner), path)
+        yield from _problems(schema.get(inner), path)
+
+
+def _fits(default: Any, schema: Any) -> bool:
+    """Whether a default is of its type; of a union it must be of the first branch.
+
+    Avro libraries find out only when they use the default, that is on the oldest events.
+    """
+    if isinstance(schema, list):
+        return _fits(default, schema[0])
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "enum":
+        return default in schema["symbols"]
+    if kind in ("int", "long"):
+        bits = 31 if kind == "int" else 63
+        return type(default) is int and -(2**bits) <= default < 2**bits
+    python = _JSON_TYPES.get(kind)
+    return python is None or type(default) in python
 
 
 def _check_topic(system: SystemDeclaration, topic: TopicDeclaration) -> None:

@@ -90,27 +90,46 @@ def _fields(fields: list[dict[str, Any]], columns: dict[str, PythonType]) -> Ite
     required = [i for i, f in enumerate(fields) if "default" not in f]
     first_default = required[-1] + 1 if required else 0
     for i, f in enumerate(fields):
-        default = f" = {_default(f)}" if i >= first_default else ""
-        yield f"    {f['name']}: {columns[f['name']].annotation}{default}\n"
+        annotation = columns[f["name"]].annotation
+        default = f" = {_default(f['default'], annotation)}" if i >= first_default else ""
+        yield f"    {f['name']}: {annotation}{default}\n"
         yield f"    {docstring(f['doc'])}\n"
 
 
-def _default(f: dict[str, Any]) -> str:
-    value = f["default"]
+def _default(value: Any, annotation: str) -> str:
     if isinstance(value, list | dict):
         if not value:
             return f"field(default_factory={type(value).__name__})"
-        return f"field(default_factory=lambda: {value!r})"
+        return f"field(default_factory=lambda: {_literal(value)})"
+    if annotation.startswith("bytes") and isinstance(value, str):
+        # Avro writes a byte as the character of the same number.
+        return f'b"{"".join(_byte(byte) for byte in value.encode("latin-1"))}"'
+    return _literal(value)
+
+
+def _byte(byte: int) -> str:
+    plain = 0x20 <= byte < 0x7F and byte not in b'"\\'
+    return chr(byte) if plain else f"\\x{byte:02x}"
+
+
+def _literal(value: Any) -> str:
+    """A JSON value in Python's source form."""
     if isinstance(value, str):
-        if f["type"] == "bytes":
-            return f"b{literal(value)}"
         return literal(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
     return repr(value)
 
 
 def literal(text: str) -> str:
-    """A string in source form, double-quoted."""
-    return json.dumps(text, ensure_ascii=False)
+    """A string in source form: double-quoted, unless single quotes need fewer escapes."""
+    double = json.dumps(text, ensure_ascii=False)
+    if text.count('"') <= text.count("'"):
+        return double
+    body = double[1:-1].replace('\\"', '"').replace("'", "\\'")
+    return f"'{body}'"
 
 
 def _record_type(file: SchemaFile, columns: dict[str, PythonType]) -> Iterator[str]:

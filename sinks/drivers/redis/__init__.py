@@ -1,0 +1,292 @@
+"""Read models in Redis or Valkey: one script a write, so data and position move together.
+
+A write is one `EVALSHA` in one hash slot; the server runs it alone, so the fence is exact. What
+it does not give is durability beyond the server's own (`appendfsync`, replicas): a server that
+comes back in an older state is noticed by the fence, and the worker folds again from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import islice
+from typing import Any
+
+import orjson
+import polars as pl
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.retry import Retry
+
+from sinks.drivers.check import check
+from sinks.drivers.redis import keys
+from sinks.drivers.redis.errors import translated
+from sinks.drivers.redis.pack import packed
+from sinks.drivers.rows import decoded, supported
+from streams.runtime.position import Position
+from streams.runtime.sink import FenceRefused, ReadModel, Table, Write
+
+Client = redis.Redis | RedisCluster
+
+EXPIRED_ROWS_MAX = 2_000
+"""Most buckets, or ranking members, that expiry removes in one write."""
+
+_PAGE = 500
+_BUCKET_ROWS_MAX = 10_000
+
+_REGISTER = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('SADD', KEYS[2], ARGV[1])
+redis.call('SADD', KEYS[3], ARGV[2])
+return 1
+"""
+
+_SEAL = """
+redis.call('SET', KEYS[1], '1')
+redis.call('SADD', KEYS[3], ARGV[1])
+return redis.call('SMEMBERS', KEYS[2])
+"""
+
+
+class Script:
+    """A Lua script that is sent by its hash, and whole where the server does not know it."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, client: Client, names: Sequence[str], *args: bytes | str | int) -> Any:
+        """Run it; `names` are its keys, all of one slot."""
+        try:
+            return client.evalsha(self.sha, len(names), *names, *args)
+        except redis.exceptions.NoScriptError:
+            return client.eval(self.source, len(names), *names, *args)
+
+
+WRITE = Script(files(__package__).joinpath("write.lua").read_text())
+REGISTER = Script(_REGISTER)
+SEAL = Script(_SEAL)
+
+
+def connect(url: str, timeout_s: float = 10.0) -> Client:
+    """A client of the server or Cluster at `url` that never repeats a command on its own: a
+    repeated write would meet its own fence.
+    """
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    with translated():
+        client = redis.Redis.from_url(url, **options)
+        if client.info("cluster").get("cluster_enabled"):
+            client.close()
+            return RedisCluster.from_url(url, **options)
+        return client
+
+
+class RedisSink:
+    """One writer of one read model; see `streams.runtime.sink.Sink`."""
+
+    atomic = True
+
+    def __init__(self, model: ReadModel, client: Client) -> None:
+        for name in (model.name, *(table.name for table in model.tables)):
+            if not re.fullmatch(r"[a-zA-Z0-9_.-]+", name):
+                raise TypeError(f"{name!r} is no name for a key")
+        supported(model)
+        self.model = model
+        self._client: Any = client
+        self._registered: set[tuple[int, int]] = set()
+
+    def live_version(self) -> int:
+        with translated():
+            return int(self._client.get(keys.live(self.model.name)) or 1)
+
+    def prepare(self, version: int) -> None:
+        with translated():
+            self._client.sadd(keys.versions(self.model.name), version)
+
+    def load(self, version: int, topic: str, partition: int) -> Position | None:
+        self._registered.discard((version, partition))
+        prefix = keys.prefix(self.model.name, version, partition)
+        with translated():
+            sealed = self._client.exists(keys.sealed(self.model.name, version))
+            raw = self._client.hget(prefix + "positions", topic)
+        if sealed:
+            raise FenceRefused(f"{self.model.name} v{version} is sealed")
+        return None if raw is None else Position.decode(raw)
+
+    def write(self, version: int, write: Write) -> None:
+        check(self.model, write)
+        operations = packed(self.model, write)
+        self._register(version, write)
+        prefix = keys.prefix(self.model.name, version, write.partition)
+        with translated():
+            verdict = WRITE(
+                self._client,
+                (prefix + "positions", prefix + "sealed"),
+                write.topic,
+                b"" if write.expected is None else write.expected.encode(),
+                write.position.encode(),
+                prefix,
+                operations,
+                EXPIRED_ROWS_MAX,
+            )
+        if verdict != b"ok":
+            where = f"{self.model.name} v{version} {write.topic}/{write.partition}"
+            raise FenceRefused(f"{where}: {verdict.decode()}")
+
+    def rows(
+        self, version: int, table: str, partition: int | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """A bucket of any size is held in memory whole, because a scan may show a row twice."""
+        shape = self.model.table(table)
+        kind = "t" if isinstance(shape, Table) else "m"
+        for at in self._partitions(version) if partition is None else [partition]:
+            prefix = keys.prefix(self.model.name, version, at)
+            for buckets in _pages(self._buckets(prefix, table)):
+                names = [f"{prefix}{kind}:{table}:".encode() + bucket for bucket in buckets]
+                for bucket, fields in zip(buckets, self._hashes(names), strict=True):
+                    texts = _texts(bucket, fields, shape)
+                    yield decoded(texts, shape.columns).with_columns(
+                        pl.lit(at, pl.Int32).alias("_partition")
+                    )
+
+    def positions(self, version: int) -> dict[tuple[str, int], Position]:
+        return self._positions(version, self._partitions(version))
+
+    def seal(self, version: int) -> dict[tuple[str, int], Position]:
+        """Two steps: no partition can be registered any more; then each known one is closed."""
+        with translated():
+            known = sorted(int(p) for p in SEAL(self._client, self._version_keys(version), version))
+            for partition in known:
+                self._client.set(keys.prefix(self.model.name, version, partition) + "sealed", 1)
+        return self._positions(version, known)
+
+    def unseal(self, version: int) -> None:
+        with translated():
+            for partition in self._partitions(version):
+                self._client.delete(keys.prefix(self.model.name, version, partition) + "sealed")
+            self._client.delete(keys.sealed(self.model.name, version))
+
+    def switch(self, version: int) -> None:
+        with translated():
+            self._client.set(keys.live(self.model.name), version)
+
+    def versions(self) -> list[int]:
+        with translated():
+            return sorted(int(v) for v in self._client.smembers(keys.versions(self.model.name)))
+
+    def drop(self, version: int) -> None:
+        if version == self.live_version():
+            raise ValueError(f"{self.model.name} v{version} is live and cannot be dropped")
+        self.seal(version)
+        with translated():
+            for partition in self._partitions(version):
+                self._drop_partition(keys.prefix(self.model.name, version, partition))
+            self._client.delete(keys.partitions(self.model.name, version))
+            self._client.srem(keys.versions(self.model.name), version)
+            self._client.delete(keys.sealed(self.model.name, version))
+        self._registered = {known for known in self._registered if known[0] != version}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _version_keys(self, version: int) -> tuple[str, str, str]:
+        name = self.model.name
+        return keys.sealed(name, version), keys.partitions(name, version), keys.versions(name)
+
+    def _register(self, version: int, write: Write) -> None:
+        """Make the partition known to `seal` before the first write to it, or be refused."""
+        known = (version, write.partition)
+        if write.expected is not None and known in self._registered:
+            return
+        with translated():
+            open_ = REGISTER(self._client, self._version_keys(version), write.partition, version)
+        if not open_:
+            raise FenceRefused(f"{self.model.name} v{version} is sealed")
+        self._registered.add(known)
+
+    def _partitions(self, version: int) -> list[int]:
+        with translated():
+            known = self._client.smembers(keys.partitions(self.model.name, version))
+        return sorted(int(p) for p in known)
+
+    def _positions(
+        self, version: int, partitions: Iterable[int]
+    ) -> dict[tuple[str, int], Position]:
+        found: dict[tuple[str, int], Position] = {}
+        for partition in partitions:
+            prefix = keys.prefix(self.model.name, version, partition)
+            with translated():
+                stored = self._client.hgetall(prefix + "positions")
+            found |= {(t.decode(), partition): Position.decode(p) for t, p in stored.items()}
+        return found
+
+    def _buckets(self, prefix: str, table: str) -> Iterator[bytes]:
+        with translated():
+            seen = {
+                bucket for bucket, _ in self._client.zscan_iter(f"{prefix}b:{table}", count=_PAGE)
+            }
+        return iter(sorted(seen))
+
+    def _hashes(self, names: list[bytes]) -> Iterator[dict[bytes, bytes]]:
+        """The hashes of one slot: small ones many a round trip, large ones page by page."""
+        with translated():
+            sizes = self._pipelined("hlen", names)
+            small = [n for n, size in zip(names, sizes, strict=True) if size <= _BUCKET_ROWS_MAX]
+            found = dict(zip(small, self._pipelined("hgetall", small), strict=True))
+            for name in names:
+                if name in found:
+                    yield found[name]
+                else:
+                    yield dict(self._client.hscan_iter(name, count=_BUCKET_ROWS_MAX))
+
+    def _pipelined(self, command: str, names: list[bytes]) -> list[Any]:
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                getattr(pipe, command)(name)
+            return list(pipe.execute())
+
+    def _drop_partition(self, prefix: str) -> None:
+        for entry in self._client.smembers(prefix + "tables"):
+            kind, _, name = entry.decode().partition(":")
+            index = f"{prefix}b:{name}"
+            while buckets := self._client.zrange(index, 0, _PAGE - 1):
+                if kind == "z":
+                    for board in buckets:
+                        self._drop_board(prefix, name, board)
+                else:
+                    self._client.unlink(*(f"{prefix}t:{name}:".encode() + b for b in buckets))
+                self._client.zrem(index, *buckets)
+        self._client.delete(prefix + "tables", prefix + "positions", prefix + "sealed")
+
+    def _drop_board(self, prefix: str, name: str, board: bytes) -> None:
+        places = f"{prefix}z:{name}:".encode() + board
+        while page := self._client.zrange(places, 0, _PAGE - 1):
+            members = (place[keys.PLACE_DIGITS :] for place in page)
+            self._client.unlink(*(f"{prefix}i:{name}:".encode() + m for m in members))
+            self._client.zrem(places, *page)
+        self._client.unlink(f"{prefix}m:{name}:".encode() + board)
+
+
+def _texts(bucket: bytes, fields: dict[bytes, bytes], shape: Any) -> Iterator[bytes]:
+    if isinstance(shape, Table):
+        head = [bucket] if shape.bucket else []
+        whole = len(shape.bucket) == len(shape.key)
+        for field, value in fields.items():
+            parts = head if whole else [*head, field]
+            yield b",".join([*parts, value] if shape.values else parts)
+    else:
+        head = [bucket] if shape.board else []
+        for member, score in fields.items():
+            yield b",".join([*head, orjson.dumps(member.decode()), score])
+
+
+def _pages(names: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while page := list(islice(names, _PAGE)):
+        yield page

@@ -1,0 +1,34 @@
+"""Opens the sink of a read model by the name of its store; drivers are imported on demand."""
+
+from __future__ import annotations
+
+from sinks.drivers.memory import MemorySink, MemoryStore
+from streams.runtime.settings import Settings
+from streams.runtime.sink import ReadModel, Sink
+
+STORES = ("memory", "redis", "clickhouse")
+
+_MEMORY = MemoryStore()
+"""What all memory sinks of this process share."""
+
+
+def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
+    """The sink of `model` in `store`.
+
+    Raises `ValueError` for an unknown store, `TypeError` when the store cannot hold the model,
+    and `SinkUnavailable` when it does not answer.
+    """
+    match store:
+        case "memory":
+            return MemorySink(model, _MEMORY)
+        case "redis":
+            from sinks.drivers.redis import RedisSink, connect
+
+            return RedisSink(model, connect(settings.redis.url.get_secret_value()))
+        case "clickhouse":
+            from sinks.drivers import clickhouse
+
+            client = clickhouse.connect(settings.clickhouse.url.get_secret_value())
+            return clickhouse.ClickHouseSink(model, client)
+        case _:
+            raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")

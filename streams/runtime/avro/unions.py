@@ -1,0 +1,94 @@
+"""Checks the branch numbers of nullable fields, which Polars does not.
+
+For a union of null and T, Polars takes every number other than null's for T's: a record with
+branch 2 or -1 would come out as if it were good. The number's place in the record follows from
+the widths of the fields before it, so it can be looked up for all rows at once. That holds for
+canonical encodings; a row that is encoded otherwise (padded integers, arrays in sized blocks) is
+reported too, and the row path decides. Needs all fields before the last checked union.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from streams.runtime.avro.schema import Type
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_FIXED_WIDTHS = {"float": 4, "double": 8, "boolean": 1}
+
+
+def unlike(block: bytes, starts: Ints, fields: Sequence[tuple[Type, pl.Series]]) -> Mask:
+    """True for each row with a union number that is not what its value says.
+
+    `starts` are the rows' first body bytes in `block`; `fields` are the record's types with
+    their raw columns, from the first field to the last nullable one.
+    """
+    data = np.frombuffer(block, np.uint8)
+    position = starts.copy()
+    wrong = np.zeros(len(starts), np.bool_)
+    for t, column in fields:
+        if t.kind == "union":
+            null = next(i for i, branch in enumerate(t.branches) if branch.kind == "null")
+            numbers = np.where(column.is_null().to_numpy(), 2 * null, 2 * (1 - null))
+            wrong |= data[position] != numbers
+        position += width(column, t)
+    return wrong
+
+
+def width(column: pl.Series, t: Type) -> Ints | int:
+    """Bytes that each value takes in canonical encoding; one number where all take the same."""
+    inner = t.required or t
+    if t.kind == "union":
+        return 1 + np.where(column.is_null().to_numpy(), 0, width(column, inner))
+    match inner.kind:
+        case "boolean" | "float" | "double" | "fixed":
+            return inner.size or _FIXED_WIDTHS[inner.kind]
+        case "record":
+            parts = [width(column.struct.field(f.name), f.type) for f in inner.fields]
+            return functools.reduce(operator.add, parts)
+        case "array":
+            return _array_width(column, inner)
+        case "string" | "bytes":
+            text = inner.kind == "string"
+            length = _ints(column.str.len_bytes() if text else column.bin.size())
+            return length + _varint_width(length)
+    return _varint_width(_ints(column))
+
+
+def _array_width(column: pl.Series, t: Type) -> Ints:
+    counts = _ints(column.list.len())
+    total = np.ones(len(counts), np.int64)
+    filled = counts > 0
+    if t.items is not None and filled.any():
+        items = column.filter(pl.Series(filled)).explode()
+        each = np.broadcast_to(width(items, t.items), (len(items),))
+        borders = np.cumsum(counts[filled]) - counts[filled]
+        sums: Ints = np.add.reduceat(each, borders)
+        total[filled] = 1 + _varint_width(counts[filled]) + sums
+    return total
+
+
+def _ints(column: pl.Series) -> Ints:
+    return column.fill_null(0).to_numpy().astype(np.int64, copy=False)
+
+
+def _varint_width(numbers: Ints) -> Ints | int:
+    """Bytes of a zigzag varint: seven bits each, one bit of the first for the sign."""
+    magnitude = numbers ^ (numbers >> 63)
+    most = int(magnitude.max(initial=0))
+    if most < 1 << 6:
+        return 1
+    widths: Ints = np.ones(len(numbers), np.int64)
+    for bits in range(6, 63, 7):
+        if most < 1 << bits:
+            break
+        widths += (magnitude >= 1 << bits).astype(np.int64)
+    return widths

@@ -1,0 +1,199 @@
+"""One rig a store: how the tests get writers to it, break the line to it and turn it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import pytest
+
+from sinks.drivers import clickhouse
+from sinks.drivers.memory import MemorySink, MemoryStore
+from sinks.drivers.redis import RedisSink, connect
+from streams.runtime.settings import Settings
+from streams.runtime.sink import ReadModel, Sink, SinkUnavailable
+from tests.drivers.model import read_model
+from tests.drivers.proxy import Fault, Proxy
+
+
+class Rig(Protocol):
+    """A store with one read model in it."""
+
+    model: ReadModel
+
+    def sink(self) -> Sink:
+        """Another writer, as in another process."""
+        ...
+
+    def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
+        """Run with a writer whose `request`-th request breaks, which it tells as
+        `SinkUnavailable` unless it was only a look. False when there were fewer requests.
+        """
+        ...
+
+    def snapshot(self) -> Any:
+        """What the store holds now."""
+        ...
+
+    def restore(self, snapshot: Any) -> None:
+        """Turn the store back, under the feet of its writers."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+def unavailable(run: Callable[[Sink], None], sink: Sink) -> bool:
+    """Whether it raised `SinkUnavailable`."""
+    try:
+        run(sink)
+    except SinkUnavailable:
+        return True
+    return False
+
+
+class MemoryRig:
+    def __init__(self, *, rankings: bool = True) -> None:
+        self.model = read_model(rankings=rankings)
+        self.store = MemoryStore()
+
+    def sink(self) -> Sink:
+        return MemorySink(self.model, self.store)
+
+    def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
+        if fault is Fault.CUT:
+            self.store.fail_after(request)
+        elif request == 0:
+            self.store.lose_replies(1)
+        return unavailable(run, self.sink())
+
+    def snapshot(self) -> Any:
+        return self.store.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        self.store.restore(snapshot)
+
+    def close(self) -> None:
+        self.store.restore({})
+
+
+class ProxiedRig:
+    """A store behind TCP: faults come from a proxy."""
+
+    model: ReadModel
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self.proxy = Proxy(address.port or 0)
+        self.proxy_url = url.replace(f":{address.port}", f":{self.proxy.port}")
+        self._opened: list[Sink] = []
+
+    def connect(self, url: str) -> Sink:
+        raise TypeError("a rig knows its driver")
+
+    def opened(self, url: str) -> Sink:
+        sink = self.connect(url)
+        self._opened.append(sink)
+        return sink
+
+    def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
+        sink = self.opened(self.proxy_url)
+        sink.live_version()
+        self.proxy.arm(fault, request)
+        said = unavailable(run, sink)
+        self.proxy.disarm()
+        assert self.proxy.fired or not said
+        return self.proxy.fired
+
+    def closed(self) -> None:
+        for sink in self._opened:
+            sink.close()
+        self.proxy.close()
+
+
+class RedisRig(ProxiedRig):
+    def __init__(self, *, rankings: bool = True) -> None:
+        self.model = read_model(rankings=rankings)
+        self.url = Settings.read().redis.url.get_secret_value()
+        super().__init__(self.url)
+        self.client: Any = connect(self.url)
+
+    def connect(self, url: str) -> Sink:
+        return RedisSink(self.model, connect(url, timeout_s=60))
+
+    def sink(self) -> Sink:
+        return self.opened(self.url)
+
+    def _keys(self) -> list[bytes]:
+        return list(self.client.scan_iter(f"{{{self.model.name}*", count=10_000))
+
+    def snapshot(self) -> dict[bytes, bytes]:
+        return {key: self.client.dump(key) for key in self._keys()}
+
+    def restore(self, snapshot: dict[bytes, bytes]) -> None:
+        for key in self._keys():
+            self.client.delete(key)
+        for key, value in snapshot.items():
+            self.client.restore(key, 0, value)
+
+    def close(self) -> None:
+        self.closed()
+        for key in self._keys():
+            self.client.delete(key)
+        self.client.close()
+
+
+class ClickHouseRig(ProxiedRig):
+    def __init__(self, *, rankings: bool = False) -> None:
+        self.model = read_model(rankings=rankings)
+        self.url = Settings.read().clickhouse.url.get_secret_value()
+        super().__init__(self.url)
+        self.client = clickhouse.connect(self.url)
+
+    def connect(self, url: str) -> Sink:
+        client = clickhouse.connect(url)
+        return clickhouse.ClickHouseSink(self.model, client, expiry_interval_s=0)
+
+    def sink(self) -> Sink:
+        return self.opened(self.url)
+
+    def _tables(self, engines: str = "%MergeTree") -> list[str]:
+        found = self.client.query(
+            "SELECT name FROM system.tables WHERE database = currentDatabase() "
+            "AND startsWith(name, {prefix:String}) AND engine LIKE {engines:String}",
+            parameters={"prefix": self.model.name.replace("-", "_") + "_", "engines": engines},
+        )
+        return [name for (name,) in found.result_rows]
+
+    def snapshot(self) -> list[str]:
+        tables = self._tables()
+        for name in tables:
+            self.client.command(f"CREATE TABLE older_{name} CLONE AS {name}")
+        return tables
+
+    def restore(self, snapshot: list[str]) -> None:
+        for name in self._tables():
+            self.client.command(f"DROP TABLE {name} SYNC")
+        for name in snapshot:
+            self.client.command(f"CREATE TABLE {name} CLONE AS older_{name}")
+            self.client.command(f"DROP TABLE older_{name} SYNC")
+
+    def close(self) -> None:
+        self.closed()
+        for name in self._tables("View"):
+            self.client.command(f"DROP VIEW {name}")
+        for name in self._tables():
+            self.client.command(f"DROP TABLE {name} SYNC")
+            self.client.command(f"DROP TABLE IF EXISTS older_{name} SYNC")
+        self.client.close()
+
+
+RIGS: dict[str, type[MemoryRig] | type[RedisRig] | type[ClickHouseRig]] = {
+    "memory": MemoryRig,
+    "redis": RedisRig,
+    "clickhouse": ClickHouseRig,
+}
+
+PARAMS = [pytest.param(name, marks=[] if name == "memory" else pytest.mark.stack) for name in RIGS]
