@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,14 +10,14 @@ from fastapi import FastAPI
 from hypothesis import given, settings
 from schemathesis.checks import positive_data_acceptance
 
-from api.app import create_app
+from api.app import document
 from api.auth import OPEN
 from schemas import catalog
 from tests.api.conftest import FakeReads
 
 LABELS = [
     f"{method.upper()} {path}"
-    for path, methods in create_app(nullcontext).openapi()["paths"].items()
+    for path, methods in document()["paths"].items()
     for method in methods
 ]
 

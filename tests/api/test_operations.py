@@ -77,8 +77,8 @@ async def test_metrics_have_templates_and_no_paths(client: httpx.AsyncClient) ->
 
     text = (await client.get("/metrics")).text
 
-    route = '{method="GET",route="/v1/leaderboards/{board}/top",status="200"} 1.0'
-    assert f"http_requests_total{route}" in text
+    labels = '{method="GET",route="/v1/leaderboards/{board}/top",status="200"} 1.0'
+    assert f"http_server_request_duration_seconds_count{labels}" in text
     assert 'route="none",status="404"' in text
     assert 'method="other"' in text
     assert "secret-board" not in text
