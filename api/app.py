@@ -15,20 +15,21 @@ from typing import Any
 from confluent_kafka import KafkaException
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import CollectorRegistry
 
 from api import health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
-from api.responder import Metrics, Responder
+from api.responder import Responder
 from api.routes import ads, leaderboard
-from api.services import Readiness, Services
+from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
 from schemas import catalog
 from schemas.registry import schema_ids
 from streams.runtime import kafka
+from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
 from streams.runtime.topic import Topic
 
@@ -50,13 +51,13 @@ Opener = Callable[[], AbstractAsyncContextManager[Services]]
 def create_app(
     opener: Opener,
     limits: ApiLimits | None = None,
-    registry: CollectorRegistry | None = None,
+    metrics: Metrics | None = None,
     *,
     metrics_public: bool = False,
 ) -> FastAPI:
     """The application over whatever services `opener` opens for its lifespan."""
     limits = limits or ApiLimits()
-    registry = registry or CollectorRegistry()
+    metrics = metrics or Metrics(CollectorRegistry())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -73,7 +74,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.registry = registry
+    app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
     problem.install(app)
@@ -90,18 +91,28 @@ def create_app(
     app.add_middleware(Receipt, limits=limits)
     app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
     app.add_middleware(Headers, limits=limits)
-    app.add_middleware(Responder, metrics=Metrics(registry))
+    app.add_middleware(Responder, durations=metrics.api.request)
     return app
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document, without opening anything."""
+
+    def unopened() -> AbstractAsyncContextManager[Services]:
+        raise RuntimeError("this application is only described, not served")
+
+    return create_app(unopened).openapi()
 
 
 def production() -> FastAPI:
     """The application over the real services, from the settings; Granian's entry."""
     settings = Settings.read()
-    return create_app(lambda: open_services(settings), settings.api.limits, REGISTRY)
+    metrics = default()
+    return create_app(lambda: open_services(settings, metrics), settings.api.limits, metrics)
 
 
 @asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
     """Connect to the log. Fails at once, with a reason, where a schema is not registered."""
     topics = tuple(catalog.topics().values())
     ids = await asyncio.to_thread(
@@ -111,7 +122,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     verifier = Verifier(key_source(settings), settings.api.issuer, settings.api.audience)
     async with LogProducer.open(settings.kafka, encoders) as producer:
         yield Services(
-            producer=producer,
+            producer=CountedProducer(producer, metrics.api.events),
             verifier=verifier,
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},

@@ -24,7 +24,7 @@ from api.auth import WRITE, Principal, require, requires
 from api.models import Input, event_model
 from api.problem import responses
 from api.services import RateDep, Services, ServicesDep
-from api.strict_json import JsonRoute
+from api.json_route import JsonRoute
 from connectors.producer import RecordMetadata
 from streams.runtime.topic import RecordType, Topic
 

@@ -81,7 +81,11 @@ Id = Annotated[
     Field(min_length=1, max_length=ID_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$"),
     AfterValidator(clean_text),
 ]
-Text = Annotated[str, Field(max_length=TEXT_CHARS_MAX), AfterValidator(clean_text)]
+Text = Annotated[
+    str,
+    Field(max_length=TEXT_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$"),
+    AfterValidator(clean_text),
+]
 Instant = Annotated[
     int,
     BeforeValidator(instant_ms),

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 import uuid_utils
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,35 +33,14 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 log = structlog.get_logger("api.access")
 
 
-class Metrics:
-    """Counts of requests. Labels have few values: a route's template, never a path."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "http_requests_total",
-            "Requests that were answered.",
-            ("method", "route", "status"),
-            registry=registry,
-        )
-        self.duration = Histogram(
-            "http_request_duration_seconds",
-            "Time from the request's headers to the end of the answer.",
-            ("method", "route"),
-            registry=registry,
-        )
-        self.in_progress = Gauge(
-            "http_requests_in_progress", "Requests that are being worked on.", registry=registry
-        )
-
-
 class Responder:
     """Turns exceptions into problem documents and writes the access log, without tokens, bodies
     or query strings.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, durations: Histogram) -> None:
         self._app = app
-        self._metrics = metrics
+        self._durations = durations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,27 +61,25 @@ class Responder:
                     headers.setdefault(name, value)
             await send(message)
 
-        with self._metrics.in_progress.track_inprogress():
-            try:
-                await self._app(scope, receive, answer)
-            except ClientGone:
-                status = CLIENT_GONE
-            except Exception as error:
-                problem = as_problem(error)
-                if problem.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
-                    log.exception("request failed", request_id=scope["state"]["request_id"])
-                if status:  # the answer has begun: it can only be cut off
-                    raise
-                response = problem.response(scope["state"]["request_id"])
-                await response(scope, receive, answer)
-            finally:
-                self._record(scope, status, time.perf_counter() - started)
+        try:
+            await self._app(scope, receive, answer)
+        except ClientGone:
+            status = CLIENT_GONE
+        except Exception as error:
+            problem = as_problem(error)
+            if problem.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+                log.exception("request failed", request_id=scope["state"]["request_id"])
+            if status:  # the answer has begun: it can only be cut off
+                raise
+            response = problem.response(scope["state"]["request_id"])
+            await response(scope, receive, answer)
+        finally:
+            self._record(scope, status, time.perf_counter() - started)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = _route(scope)
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.duration.labels(method, route).observe(seconds)
+        self._durations.labels(route, method, str(status)).observe(seconds)
         principal = scope["state"].get("principal")
         log.info(
             "request",

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
+from prometheus_client import Counter
 
 from api.auth import Verifier
 from api.limits import Rate
-from connectors.producer import EventProducer
+from connectors.producer import EventProducer, RecordMetadata
+from schemas.catalog import system_of
+
+
+class CountedProducer:
+    """A producer that counts what the log acknowledged, by system and topic."""
+
+    def __init__(self, producer: EventProducer, counter: Counter) -> None:
+        self._producer = producer
+        self._counter = counter
+
+    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata:
+        """As the producer's."""
+        (sent,) = await self.send_many(topic, [(record_name, row)])
+        return sent
+
+    async def send_many(self, topic: str, rows: Sequence[tuple[str, Any]]) -> list[RecordMetadata]:
+        """As the producer's."""
+        sent = await self._producer.send_many(topic, rows)
+        self._counter.labels(system_of(topic), topic).inc(len(sent))
+        return sent
+
 
 Readiness = Mapping[str, str]
 """Part → "ok" or why it is not."""

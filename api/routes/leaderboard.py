@@ -23,7 +23,7 @@ from api.positions import AppliedSource
 from api.problem import InputError, Problem, invalid, responses
 from api.reads import fresh
 from api.services import ServicesDep
-from api.strict_json import JsonRoute
+from api.json_route import JsonRoute
 from schemas.leaderboard import events
 
 TOP_MAX = 1_000

@@ -1,4 +1,4 @@
-"""JSON that means one thing (RFC 8259, I-JSON RFC 7493), else 422.
+"""JSON that means one thing (RFC 8259; I-JSON, RFC 7493), else `NotStrict`.
 
 Refused, although common parsers take them: duplicate keys, NaN and Infinity, numbers that a
 double cannot hold, integers beyond 64 bits, half surrogate pairs, a byte order mark, encodings
@@ -9,16 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Coroutine
-from email.message import Message
-from http import HTTPStatus
 from typing import Any, NoReturn
 
-from fastapi.routing import APIRoute
-from starlette.requests import Request
-from starlette.responses import Response
-
-from api.problem import Problem, invalid
 from connectors.values import LONG
 
 INTEGER_DIGITS_MAX = len(str(LONG[0]))
@@ -86,39 +78,3 @@ _DECODER = json.JSONDecoder(
     parse_float=_float,
     parse_constant=_constant,
 )
-
-
-class StrictRequest(Request):
-    """A request whose `json()` is strict."""
-
-    async def json(self) -> Any:
-        try:
-            return loads(await self.body())
-        except NotStrict as error:
-            raise invalid(f"the body is refused: {error}") from None
-
-
-class JsonRoute(APIRoute):
-    """A route that takes its body only as strict JSON with the right content type."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            if self.body_field is not None:
-                _require_json(request.headers.get("content-type", ""))
-            return await handler(StrictRequest(request.scope, request.receive))
-
-        return strict
-
-
-def _require_json(content_type: str) -> None:
-    header = Message()
-    header["content-type"] = content_type
-    charset = header.get_content_charset("utf-8")
-    if header.get_content_type() != "application/json" or charset not in {"utf-8", "us-ascii"}:
-        raise Problem(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "unsupported-media-type",
-            "send application/json in UTF-8",
-        )
