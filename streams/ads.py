@@ -36,7 +36,10 @@ BOTS = r"(?i)bot\b|crawl|spider|slurp|curl/|wget/|python-requests|headless"
 """User agents that say themselves that nobody looked."""
 
 SHARED = ("user_id", "campaign_id", "ad_id", "event_time", "country")
-CONTENT = ("kind", *SHARED, "cost_micros", "user_agent", "impression_id")
+CONTENT = (
+    *("kind", "user_id", "campaign_id", "ad_id", "country"),
+    *("cost_micros", "user_agent", "impression_id"),
+)
 FATE = "fate"
 COUNTED = "counted"
 
@@ -54,7 +57,8 @@ class Judge:
         spec = Spec(
             ("user_id", "ad_id"), "event_time", {"clicks": Count()}, allowed_lateness_ms=LATENESS_MS
         )
-        return cls(SeenIds(MINUTE_MS + LATENESS_MS), tumbling(spec, MINUTE_MS))
+        seen = SeenIds("event_id", "event_time", CONTENT, MINUTE_MS + LATENESS_MS)
+        return cls(seen, tumbling(spec, MINUTE_MS))
 
     def judge(self, batch: Batch) -> tuple[Judge, pl.DataFrame]:
         """All events of a batch in offset order, with `fate`; late ones were judged first, then
@@ -70,13 +74,7 @@ class Judge:
 
     def _repeats(self, rows: pl.DataFrame, watermark_ms: int) -> tuple[SeenIds, pl.DataFrame]:
         timely = rows.filter(pl.col(FATE).is_null())
-        seen, verdict = self.seen.check(
-            timely["event_id"],
-            timely.select(CONTENT).hash_rows(),
-            milliseconds(timely["event_time"]),
-            timely[WATERMARK],
-            watermark_ms,
-        )
+        seen, verdict = self.seen.check(timely, watermark_ms)
         judged = timely.with_columns(verdict.alias("verdict")).with_columns(
             pl.when(pl.col("verdict") == Verdict.DUPLICATE)
             .then(pl.lit(Fate.DUPLICATE.value))
@@ -197,6 +195,7 @@ class CountByWindow:
                 "hours": batch.watermark_ms - RETENTION_MS,
             },
             open_until_ms=_matters_until(rows, by_minute, by_hour),
+            open_from_offset=judge.seen.open_from_offset,
         )
         return replace(state, judge=judge, minutes=minutes, hours=hours), outcome
 
@@ -238,6 +237,7 @@ class KeepEvents:
             changes=[Upsert(store.EVENTS, kept)] if kept.height else [],
             counts=fates(rows),
             open_until_ms=_matters_until(rows),
+            open_from_offset=judge.seen.open_from_offset,
         )
 
     def provisional(self, state: Judge) -> list[Changes]:

@@ -34,6 +34,7 @@ RETENTION_MS = 400 * DAY_MS
 POINTS_MAX = 2**53 - 1
 """What a board can hold exactly; larger scores are set aside."""
 FATE = "fate"
+CONTENT = ("board", "operator", "player_id", "points")
 
 _NO_BANS = pl.DataFrame(schema={"player_id": pl.String, OFFSET: pl.Int64, "banned": pl.Boolean})
 
@@ -51,7 +52,8 @@ class Standings:
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> Boards:
         bans = stored["bans"].rename({"offset": OFFSET}).select(_NO_BANS.columns)
-        return Boards(SeenIds(LATENESS_MS), bans.sort(OFFSET))
+        seen = SeenIds("score_id", "time_ms", CONTENT, LATENESS_MS)
+        return Boards(seen, bans.sort(OFFSET))
 
     def fold(self, state: Boards, batch: Batch) -> tuple[Boards, Outcome]:
         decided = _bans(batch)
@@ -68,6 +70,7 @@ class Standings:
             dead=dict(zip(dead[OFFSET].to_list(), dead["reason"].to_list(), strict=True)),
             expire_before_ms={"periods": batch.watermark_ms - RETENTION_MS},
             open_until_ms=_matters_until(scores),
+            open_from_offset=seen.open_from_offset,
         )
         return Boards(seen, bans), outcome
 
@@ -92,13 +95,7 @@ def _judge(seen: SeenIds, bans: pl.DataFrame, batch: Batch) -> tuple[SeenIds, pl
     late = pl.col("time_ms") + LATENESS_MS <= pl.col(WATERMARK)
     scores = scores.with_columns(pl.when(late).then(pl.lit(Fate.LATE.value)).alias(FATE))
     timely = scores.filter(pl.col(FATE).is_null())
-    seen, verdict = seen.check(
-        timely["score_id"],
-        timely.select("board", "operator", "player_id", "points", "time_ms").hash_rows(),
-        timely["time_ms"],
-        timely[WATERMARK],
-        batch.watermark_ms,
-    )
+    seen, verdict = seen.check(timely, batch.watermark_ms)
     too_large = pl.col("points").abs() > POINTS_MAX
     judged = _banned(timely.with_columns(verdict.alias("verdict")), bans).with_columns(
         pl.when(pl.col("verdict") == Verdict.DUPLICATE)
