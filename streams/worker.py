@@ -40,7 +40,10 @@ def run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> i
 
 async def _run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> int:
     app = await build_app(
-        f"headrace-{slot}", [wire(agent, slot, settings) for agent in agents], port
+        f"headrace-{slot}",
+        [wire(agent, slot, settings) for agent in agents],
+        port,
+        home() / "faust" / str(slot),
     )
     _pages(app, agents)
     loop = asyncio.get_running_loop()

@@ -188,13 +188,15 @@ class LaneApp(faust.App):  # type: ignore[misc]
 
 
 async def build_app(
-    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int
+    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
 ) -> LaneApp:
-    """A Faust app with one lane per projection and the probes; nothing reads before it starts."""
+    """A Faust app with one lane per projection and the probes; nothing reads before it starts. `data` is
+    a folder that Faust may keep files in."""
     app = LaneApp(
         name,
         broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
         store="memory://",
+        datadir=data,
         web_port=web_port,
         web_host="127.0.0.1",
         logging_config=None,
