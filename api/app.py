@@ -28,7 +28,7 @@ from connectors.encode import Encoder
 from connectors.producer import LogProducer
 from schemas import catalog
 from schemas.registry import schema_ids
-from streams.runtime import kafka
+from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
 from streams.runtime.topic import Topic
@@ -107,6 +107,7 @@ def document() -> dict[str, Any]:
 def production() -> FastAPI:
     """The application over the real services, from the settings; Granian's entry."""
     settings = Settings.read()
+    logging.configure(settings.log_level)
     metrics = default()
     return create_app(lambda: open_services(settings, metrics), settings.api.limits, metrics)
 
