@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import polars as pl
 
+_QUOTED = r'(?:[^"\\]|\\.)*'
 LINE = (
-    r'^(?P<host>\S+) (?P<ident>\S+) (?P<user>\S+) \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" '
-    r'(?P<status>\d{3}) (?P<bytes>\d+|-) "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)"'
+    r"^(?P<host>\S+) (?P<ident>\S+) (?P<user>\S+) \[(?P<time>[^\]]+)\] "
+    rf'"(?P<request>{_QUOTED})" (?P<status>\d{{3}}) (?P<bytes>\d+|-) '
+    rf'"(?P<referer>{_QUOTED})" "(?P<agent>{_QUOTED})"'
 )
 REQUEST = r"^(?P<method>[A-Z]+) (?P<target>\S+)(?: (?P<protocol>HTTP/[\d.]+))?$"
 SCHEMA = {

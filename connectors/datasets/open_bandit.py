@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import polars as pl
 
 FEATURES = tuple(f"user_feature_{n}" for n in range(4))
-SCHEMA = {
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "campaign": pl.String,
     "row": pl.Int64,
     "timestamp": pl.Datetime("us", "UTC"),
