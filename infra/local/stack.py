@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import psutil
@@ -24,6 +24,7 @@ from infra.local import compose, ports, process
 from infra.local.home import Home, read_json, write_json
 from infra.local.part import Part, Site, Way
 from infra.local.parts import DEFAULT, PARTS
+from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
 LOG_LINES = 20
@@ -119,7 +120,7 @@ class Stack:
     def _start(self, part: Part, starting: dict[str, Site]) -> None:
         site = self._site(part, self._ports(part))
         self.home.set_ports(part.name, site.ports)
-        launch = part.prepare(site) if site.way == "native" else None
+        launch = self._prepared(part, site)
         self._say(part.name, f"starting on port {site.ports['main']} ({site.way})")
         starting[part.name] = site
         record = self.home.run(part.name)
@@ -132,6 +133,14 @@ class Stack:
                 process.start(launch, record, self.home.log(part.name))
         except process.NotStarted as error:
             raise StackError(self._told(part, str(error))) from error
+
+    def _prepared(self, part: Part, site: Site) -> Launch | None:
+        """What to launch natively; downloads show how far they are."""
+        if site.way != "native":
+            return None
+        with self.console.status(f"preparing {part.name}") as shown:
+            progress = lambda line: shown.update(f"{part.name}: {escape(line)}")  # noqa: E731
+            return part.prepare(replace(site, progress=progress))
 
     def _finish(self, part: Part, starting: dict[str, Site]) -> None:
         """Wait until a part that is starting answers, then publish its address."""
@@ -167,13 +176,14 @@ class Stack:
         """Wait for the answer of our own process; `False` when that has ended."""
         settings = self._reached(part, site)
         ends = time.monotonic() + part.ready_within_s
-        while time.monotonic() < ends:
-            ready = part.ready(settings)
-            if not self._runs(part):
-                return False
-            if ready:
-                return True
-            time.sleep(0.1)
+        with self.console.status(f"waiting for {part.name}"):
+            while time.monotonic() < ends:
+                ready = part.ready(settings)
+                if not self._runs(part):
+                    return False
+                if ready:
+                    return True
+                time.sleep(0.1)
         raise StackError(self._told(part, f"did not answer in {part.ready_within_s:.0f} s"))
 
     def _stop(self, part: Part) -> bool:
@@ -209,6 +219,7 @@ class Stack:
             ports=chosen,
             settings=Settings.read(),
             say=lambda line: self._say(part.name, line),
+            progress=lambda _: None,
             way=self._way(part),
         )
 
