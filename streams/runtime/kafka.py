@@ -9,10 +9,11 @@ both agree.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.error import KafkaError
 
 from streams.runtime.settings import Kafka
@@ -85,6 +86,30 @@ def topic_id(client: AdminClient, topic: str, timeout_s: float = 10.0) -> str:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise UnknownTopic(f"topic {topic} does not exist: headrace topics apply") from error
         raise
+
+
+@dataclass(frozen=True)
+class LogBounds:
+    """What the broker says of a partition: the topic's id and its offsets `[start, end)`."""
+
+    topic_id: str
+    start: int
+    end: int
+
+
+def log_bounds(
+    client: AdminClient, topic: str, partition: int, timeout_s: float = 10.0
+) -> LogBounds:
+    """Ask the broker. Raises `UnknownTopic` or `KafkaException`."""
+    known = topic_id(client, topic, timeout_s)
+    place = TopicPartition(topic, partition)
+    start, end = (
+        client.list_offsets({place: spec}, request_timeout=timeout_s)[place]
+        .result(timeout_s)
+        .offset
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+    )
+    return LogBounds(known, start, end)
 
 
 def murmur2(key: bytes) -> int:

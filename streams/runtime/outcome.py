@@ -50,6 +50,9 @@ class Outcome:
     open_until_ms: int | None = None
     """The batch's rows still matter until the watermark passes this event time; None: they
     are already fully in the store."""
+    open_from_offset: int | None = None
+    """The lowest offset, of this batch or earlier, whose row is still in open state, where a later
+    row can prolong that (a session): then no event time known now bounds it."""
 
     def check(self, rows_in: int) -> None:
         """Raise `RowsLost` unless every row has a fate."""

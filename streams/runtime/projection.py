@@ -58,6 +58,8 @@ class Projection:
     linger_ms: int = 0
     rows_max: int = 65_536
     idle_ms: int = 1_000
+    late_output: bool = True
+    """Whether late rows go to the late topic; of several agents on a topic one does it."""
 
 
 @dataclass(frozen=True)

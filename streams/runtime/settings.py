@@ -67,6 +67,18 @@ class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
 
 
+class ApiLimits(_Part):
+    """What one request, one client and all of them together may take of the API."""
+
+    header_bytes_max: int = 16_384
+    body_bytes_max: int = 1_000_000
+    receipt_timeout_ms: int = 10_000
+    concurrency_max: int = 256
+    rate_per_s: float = 20_000
+    """Units a second and subject: a request costs one, a batch one an event."""
+    rate_burst: int = 40_000
+
+
 class Api(_Part):
     host: str = "127.0.0.1"
     port: int = 18080
@@ -74,6 +86,9 @@ class Api(_Part):
     audience: str = "headrace"
     keys_file: Path | None = None
     """JWK set with the public keys that tokens are checked with; the dev issuer's by default."""
+    keys_url: str | None = None
+    """The same, fetched over HTTPS; wins over `keys_file`."""
+    limits: ApiLimits = ApiLimits()
 
 
 class Settings(BaseSettings):

@@ -1,0 +1,172 @@
+"""The HTTP application: its routers, its middlewares, and what it opens.
+
+`create_app` is pure wiring, so tests pass their own services; `open_services` connects to the
+real ones. Served by Granian: `headrace api`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from confluent_kafka import KafkaException
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import CollectorRegistry
+
+from api import health, problem
+from api.auth import Authenticate, Verifier
+from api.keys import KeyFile, Keys, KeyUrl
+from api.limits import Admission, Headers, Rate, Receipt
+from api.responder import Responder
+from api.routes import ads, leaderboard
+from api.services import CountedProducer, Readiness, Services
+from connectors.encode import Encoder
+from connectors.producer import LogProducer
+from schemas import catalog
+from schemas.registry import schema_ids
+from streams.runtime import kafka, logging
+from streams.runtime.metrics import Metrics, default
+from streams.runtime.settings import ApiLimits, Settings, home
+from streams.runtime.topic import Topic
+
+ROUTERS = (
+    health.router,
+    ads.writes,
+    ads.router,
+    leaderboard.writes,
+    leaderboard.scores,
+    leaderboard.router,
+)
+"""Every route of the product; there is no discovery."""
+
+BROKER_TIMEOUT_S = 3.0
+
+Opener = Callable[[], AbstractAsyncContextManager[Services]]
+
+
+def create_app(
+    opener: Opener,
+    limits: ApiLimits | None = None,
+    metrics: Metrics | None = None,
+    *,
+    metrics_public: bool = False,
+) -> FastAPI:
+    """The application over whatever services `opener` opens for its lifespan."""
+    limits = limits or ApiLimits()
+    metrics = metrics or Metrics(CollectorRegistry())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with opener() as services:
+            app.state.services = services
+            yield
+
+    app = FastAPI(
+        title="Headrace",
+        version=_version(),
+        description="Write events to the log; read what has been folded from it. A write answers "
+        "`Headrace-Position`; send it as `Headrace-After` to read your write.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.registry = metrics.registry
+    app.state.metrics_public = metrics_public
+    app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
+    problem.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+
+    def verifier() -> Verifier:
+        services: Services = app.state.services
+        return services.verifier
+
+    # Starlette puts the one added last outermost: read upwards.
+    app.add_middleware(Admission, limits=limits)
+    app.add_middleware(Receipt, limits=limits)
+    app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
+    app.add_middleware(Headers, limits=limits)
+    app.add_middleware(Responder, durations=metrics.api.request)
+    return app
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document, without opening anything."""
+
+    def unopened() -> AbstractAsyncContextManager[Services]:
+        raise RuntimeError("this application is only described, not served")
+
+    return create_app(unopened).openapi()
+
+
+def production() -> FastAPI:
+    """The application over the real services, from the settings; Granian's entry."""
+    settings = Settings.read()
+    logging.configure(settings.log_level)
+    metrics = default()
+    return create_app(lambda: open_services(settings, metrics), settings.api.limits, metrics)
+
+
+@asynccontextmanager
+async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
+    """Connect to the log. Fails at once, with a reason, where a schema is not registered."""
+    topics = tuple(catalog.topics().values())
+    ids = await asyncio.to_thread(
+        lambda: {t.name: schema_ids(t, settings.registry) for t in topics}
+    )
+    encoders = {t.name: Encoder(t, ids[t.name]) for t in topics}
+    verifier = Verifier(key_source(settings), settings.api.issuer, settings.api.audience)
+    async with LogProducer.open(settings.kafka, encoders) as producer:
+        yield Services(
+            producer=CountedProducer(producer, metrics.api.events),
+            verifier=verifier,
+            ready=health.remembered(lambda: _ready(settings, topics)),
+            info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
+        )
+
+
+def key_source(settings: Settings) -> Keys:
+    """Where tokens' keys come from: URL, else file, else the development issuer's file."""
+    if settings.api.keys_url is not None:
+        return KeyUrl(settings.api.keys_url)
+    return KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+
+
+async def _ready(settings: Settings, topics: tuple[Topic, ...]) -> Readiness:
+    def ask() -> str:
+        try:
+            known = kafka.admin(settings.kafka).list_topics(timeout=BROKER_TIMEOUT_S).topics
+        except KafkaException as error:
+            return f"no answer: {error.args[0].name()}"
+        missing = [topic.name for topic in topics if topic.name not in known]
+        return f"no topic {', '.join(missing)}" if missing else "ok"
+
+    return {"kafka": await asyncio.to_thread(ask)}
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the problem schema that all errors refer to."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        schemas = made["components"]["schemas"]
+        document = problem.ProblemDocument.model_json_schema(
+            ref_template="#/components/schemas/{model}"
+        )
+        schemas.update(document.pop("$defs", {}))
+        schemas["ProblemDocument"] = document
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _version() -> str:
+    try:
+        return version("headrace")
+    except PackageNotFoundError:
+        return "0+source"

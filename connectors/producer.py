@@ -1,0 +1,263 @@
+"""The log's front door: rows in, delivered positions out, for asyncio.
+
+One thread polls librdkafka; delivery reports resolve futures, one wake-up of the event loop per
+call and not per record. What is in flight is bounded: past the bound `Saturated` is raised
+*before* anything of the call is queued, so the caller can say "later" instead of growing.
+
+A record is acknowledged only when all in-sync replicas have it. `Undelivered` means that the
+outcome is unknown (it may have been written): send it again with the same event id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from confluent_kafka import KafkaException, Producer
+
+from connectors.encode import Encoder
+from streams.runtime import kafka as kafka_clients
+from streams.runtime.settings import Kafka
+
+IN_FLIGHT_MAX = 50_000
+DELIVERY_TIMEOUT_MS = 10_000
+"""Past this a record that no broker confirmed is reported as `Undelivered`."""
+QUEUE_WAIT_MS_MAX = 1_000
+QUEUE_RETRY_MS = 5
+POLL_MS = 100
+CLOSE_TIMEOUT_S = DELIVERY_TIMEOUT_MS / 1_000 + 5
+
+
+class ProducerError(Exception):
+    """Base of what a producer raises for rows that are right.
+
+    ProducerError
+    ├── Saturated     too much in flight: try again after `retry_after_s`
+    └── Undelivered   not confirmed: it may or may not be in the log
+    """
+
+
+class Saturated(ProducerError):
+    """Too much is in flight."""
+
+    def __init__(self, in_flight: int, retry_after_s: int = 1) -> None:
+        super().__init__(f"{in_flight} records are in flight")
+        self.retry_after_s = retry_after_s
+
+
+class Undelivered(ProducerError):
+    """At least one record of the call was not confirmed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RecordMetadata:
+    """Where a record is in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class KafkaClient(Protocol):
+    """The part of `confluent_kafka.Producer` that is used here."""
+
+    def produce(
+        self, topic: str, *, key: bytes, value: bytes, headers: Any, on_delivery: Any
+    ) -> None: ...
+    def poll(self, timeout: float) -> int: ...
+    def flush(self, timeout: float) -> int: ...
+    def purge(self) -> None: ...
+
+
+class EventProducer(Protocol):
+    """What the API needs of a producer; tests pass one that keeps rows in memory."""
+
+    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata: ...
+    async def send_many(
+        self, topic: str, rows: Sequence[tuple[str, Any]]
+    ) -> list[RecordMetadata]: ...
+
+
+class _Delivery:
+    """The delivery reports of one call. `report` runs in the poll thread."""
+
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[list[RecordMetadata]] = loop.create_future()
+        self._loop = loop
+        self._slots: list[RecordMetadata | None] = [None] * count
+        self._open = count
+        self._error: str | None = None
+        self._lock = threading.Lock()
+
+    def report(self, slot: int, error: Any, message: Any) -> None:
+        with self._lock:
+            if error is not None:
+                self._error = self._error or str(error)
+            else:
+                self._slots[slot] = RecordMetadata(
+                    message.topic(), message.partition(), message.offset()
+                )
+            self._open -= 1
+            done = self._open == 0
+        if done:
+            self._finish()
+
+    def abandon(self, slots: int, reason: str) -> None:
+        """Give up on the last `slots` records, which were never queued."""
+        with self._lock:
+            self._error = self._error or reason
+            self._open -= slots
+            done = self._open == 0
+        if done:
+            self._finish()
+
+    def _finish(self) -> None:
+        # The loop may be closed already when the last reports come during shutdown.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if self.future.done():  # the caller went away
+            return
+        if self._error is not None:
+            self.future.set_exception(Undelivered(self._error))
+        else:
+            self.future.set_result([slot for slot in self._slots if slot is not None])
+
+
+class LogProducer:
+    """Sends rows to the topics it has encoders for. Use as an async context manager.
+
+    About 40,000 events/s through `send_many` in one process.
+    """
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        encoders: Mapping[str, Encoder],
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self._client = client
+        self._encoders = dict(encoders)
+        self._in_flight_max = in_flight_max
+        self._in_flight = 0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="producer-poll", daemon=True)
+        self._closed = False
+
+    @classmethod
+    def open(cls, kafka: Kafka, encoders: Mapping[str, Encoder]) -> LogProducer:
+        """A producer on a real cluster. Connects lazily, so it opens while brokers are down."""
+        config = kafka_clients.producer_config(
+            kafka,
+            **{
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "queue.buffering.max.messages": 2 * IN_FLIGHT_MAX,
+            },
+        )
+        kafka_clients.check_partitioner(config)
+        return cls(Producer(config), encoders)
+
+    @property
+    def in_flight(self) -> int:
+        """Records handed over and not reported yet."""
+        return self._in_flight
+
+    async def __aenter__(self) -> Self:
+        self._poller.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata:
+        """Append one row; returns when it is durable. Errors as in `send_many`."""
+        (metadata,) = await self.send_many(topic, [(record_name, row)])
+        return metadata
+
+    async def send_many(self, topic: str, rows: Sequence[tuple[str, Any]]) -> list[RecordMetadata]:
+        """Append rows `(record name, row)`; returns their places, in order, when all are durable.
+
+        All rows are encoded before the first is queued: `EncodeError` means that none was sent.
+        Raises `Saturated` (none was sent) and `Undelivered` (any may have been).
+        """
+        if self._closed:
+            raise RuntimeError("the producer is closed")
+        encoder = self._encoders[topic]
+        encoded = [encoder.encode(name, row) for name, row in rows]
+        if not encoded:
+            return []
+        self._reserve(len(encoded))
+        delivery = _Delivery(len(encoded), asyncio.get_running_loop())
+        queued = 0
+        try:
+            for key, value in encoded:
+                await self._queue(topic, key, value, delivery, queued)
+                queued += 1
+        except BaseException as error:
+            # Whatever happened (queue full, cancelled): only what was queued gets a report.
+            self._release(len(encoded) - queued)
+            delivery.abandon(len(encoded) - queued, f"not queued: {error}")
+            if queued == 0 or not isinstance(error, BufferError | KafkaException):
+                delivery.future.cancel()
+                if isinstance(error, KafkaException):
+                    raise Undelivered(str(error)) from error
+                raise
+        return await delivery.future
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Wait for what is in flight and stop. Raises `Undelivered` when not all was confirmed."""
+        if self._closed:
+            return
+        self._closed = True
+        left = await asyncio.to_thread(self._client.flush, timeout_s)
+        if left:
+            self._client.purge()
+        self._stopping.set()
+        if self._poller.is_alive():
+            await asyncio.to_thread(self._poller.join)
+        if left:
+            raise Undelivered(f"{left} records were not confirmed within {timeout_s:g} s")
+
+    def _reserve(self, count: int) -> None:
+        with self._lock:
+            if self._in_flight + count > self._in_flight_max:
+                raise Saturated(self._in_flight)
+            self._in_flight += count
+
+    def _release(self, count: int) -> None:
+        with self._lock:
+            self._in_flight -= count
+
+    async def _queue(
+        self, topic: str, key: bytes, value: bytes, delivery: _Delivery, slot: int
+    ) -> None:
+        def report(error: Any, message: Any) -> None:
+            self._release(1)
+            delivery.report(slot, error, message)
+
+        for _attempt in range(QUEUE_WAIT_MS_MAX // QUEUE_RETRY_MS):
+            try:
+                self._client.produce(topic, key=key, value=value, headers=None, on_delivery=report)
+            except BufferError:  # full by bytes: the poll thread is emptying it
+                await asyncio.sleep(QUEUE_RETRY_MS / 1_000)
+            else:
+                return
+        if slot == 0:
+            raise Saturated(self._in_flight)
+        raise BufferError("the producer's queue stayed full")
+
+    def _poll(self) -> None:
+        while not self._stopping.is_set():
+            self._client.poll(POLL_MS / 1_000)
+        self._client.poll(0)  # reports of purged records

@@ -1,0 +1,1 @@
+"""Grafana dashboards as code: `queries` asks, `panels` draws, `overview` and `systems` arrange."""

@@ -1,0 +1,60 @@
+"""Prometheus, from PATH, with the rules of `infra/prometheus`.
+
+Never in a container here: what it scrapes are processes that listen on this machine's loopback.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from infra.error import StackError
+from infra.local import probe
+from infra.local.part import Part, Site
+from infra.local.process import Launch
+from streams.runtime.settings import Settings
+
+
+def prepare(site: Site) -> Launch:
+    """Configuration and command. Raises `StackError` when Prometheus is not installed."""
+    from infra.prometheus import render
+
+    server = shutil.which("prometheus")
+    if server is None:
+        raise StackError(
+            "prometheus is not on PATH; Debian and Ubuntu have it: apt-get install prometheus"
+        )
+    conf = site.home.conf("prometheus")
+    conf.mkdir(parents=True, exist_ok=True)
+    config = conf / "prometheus.yml"
+    config.write_text(render(site.home.root / "targets"))
+    data = site.home.data("prometheus")
+    data.mkdir(parents=True, exist_ok=True)
+    listen = f"--web.listen-address=127.0.0.1:{site.ports['main']}"
+    return Launch(
+        (server, f"--config.file={config}", f"--storage.tsdb.path={data}", listen), cwd=data
+    )
+
+
+def address(settings: Settings) -> tuple[str, int]:
+    return probe.endpoint(settings.prometheus.url)
+
+
+def values(site: Site) -> dict[str, Any]:
+    return {"url": f"http://127.0.0.1:{site.ports['main']}"}
+
+
+def ready(settings: Settings) -> bool:
+    return probe.http_ok(f"{settings.prometheus.url}/-/ready")
+
+
+PART = Part(
+    name="prometheus",
+    ports={"main": 19090},
+    variables=("HEADRACE_PROMETHEUS__URL",),
+    address=address,
+    values=values,
+    prepare=prepare,
+    ready=ready,
+    docker=False,
+)

@@ -1,0 +1,329 @@
+"""The reader: one thread, one consumer group, spans of one partition at a time.
+
+How much it hands over adapts by itself. While the pump is idle every record goes out at once
+(latency); while the pump is busy records pile up per partition, up to `rows_max` (throughput).
+When all seats together hold more than the bound, partitions are paused and polling goes on, so
+that a slow store never costs the group membership.
+
+Only this thread touches the consumer: confluent-kafka guards it with a lock that a polling thread
+hardly ever gives away, so that a commit from another thread may wait for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from streams.runtime.lane.span import Seat, Span
+
+CONSUME_ROWS = 500
+"""Records per call: small enough that their Python objects stay in the processor's cache."""
+POLL_MS = 100
+STALL_MS = 1_000
+"""How long the reader may wait for the pump before it pauses partitions and polls on."""
+FILL_MS = 50
+"""How long a span may fill while the log has more at hand."""
+TELL_S = 1.0
+REVOKE_WAIT_MS = 3_000
+"""How long a revoke waits for the write in flight; the fence covers what takes longer."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class _Pending:
+    seat: Seat
+    messages: list[Message] = field(default_factory=list)
+    since: float = 0.0
+    handed: float = 0.0
+    quiet: bool = False
+
+
+class Reader(threading.Thread):
+    """Reads a topic for one agent.
+
+    - `locate(partition)` gives the offset to start at, and may raise to stop the reader.
+    - `hand(span)` delivers a span and does not block; `done()` must be called once the pump
+      has finished with it.
+    - `failed(error)` is told what ended the thread, if anything did; `left(partitions)` that
+      partitions were taken away; `ends(partition, offset)` where a log ends.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        *,
+        locate: Callable[[Seat], int],
+        hand: Callable[[Span], None],
+        failed: Callable[[BaseException], None],
+        left: Callable[[list[int]], None],
+        ends: Callable[[int, int], None],
+        rows_max: int,
+        linger_ms: int,
+        idle_ms: int,
+        spans_max: int = 2,
+    ) -> None:
+        super().__init__(name=f"reader-{topic}", daemon=True)
+        self._consumer = consumer
+        self._topic = topic
+        self._locate = locate
+        self._hand = hand
+        self._failed = failed
+        self._left = left
+        self._ends = ends
+        self._commits: dict[int, int] = {}
+        self._told_s = 0.0
+        self._rows_max = rows_max
+        self._linger_s = linger_ms / 1000
+        self._idle_s = idle_ms / 1000
+        self._slots = threading.Semaphore(spans_max)
+        self._spans_max = spans_max
+        self._out = 0
+        self._lock = threading.Lock()
+        self._pending: dict[int, _Pending] = {}
+        self._seeks: deque[tuple[Seat, Seat, int]] = deque()
+        self._stop_event = threading.Event()
+        self._paused = False
+        self._drained = True
+        self.joined = False
+        """Whether the group has answered at least once."""
+        self.polled_s = time.monotonic()
+
+    # -- called by the pump -------------------------------------------------------------------
+
+    def done(self) -> None:
+        """The pump has finished with one span."""
+        with self._lock:
+            self._out -= 1
+        self._slots.release()
+
+    def restart(self, seat: Seat, fresh: Seat, offset: int) -> None:
+        """End a seat and read its partition again from `offset`, under the seat `fresh`."""
+        seat.revoked = True
+        self._seeks.append((seat, fresh, offset))
+
+    def commit(self, partition: int, offset: int) -> None:
+        """Publish a stored position as the group's offset, soon."""
+        self._commits[partition] = offset
+
+    def stop(self) -> None:
+        """Stop reading; queued records are dropped, the group is left, the thread ends."""
+        self._stop_event.set()
+
+    @property
+    def seats(self) -> list[Seat]:
+        """The seats held now."""
+        return [pending.seat for pending in list(self._pending.values())]
+
+    @property
+    def queued_rows(self) -> int:
+        """Records read and not handed over yet."""
+        return sum(len(pending.messages) for pending in list(self._pending.values()))
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            )
+            while not self._stop_event.is_set():
+                self._turn()
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            for pending in self._pending.values():
+                pending.seat.revoked = True
+            self._finish()
+
+    def _finish(self) -> None:
+        """Let the span in hand be stored, publish that, leave the group."""
+        deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
+        while self._out and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._commit_stored(asynchronous=False)
+        self._consumer.close()
+
+    def _turn(self) -> None:
+        self.polled_s = time.monotonic()
+        self._take(self._poll())
+        while self._seeks:
+            self._seek(*self._seeks.popleft())
+        self._hand_over()
+        if self.polled_s - self._told_s >= TELL_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Commit what is stored and report where the logs end; for lag tools only."""
+        self._told_s = self.polled_s
+        self._commit_stored(asynchronous=True)
+        for partition in self._pending:
+            place = TopicPartition(self._topic, partition)
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            if end >= 0:
+                self._ends(partition, end)
+
+    def _commit_stored(self, *, asynchronous: bool) -> None:
+        stored, self._commits = self._commits, {}
+        places = [TopicPartition(self._topic, p, at) for p, at in stored.items()]
+        if places:
+            with suppress(KafkaException):  # the truth is in the sink
+                self._consumer.commit(offsets=places, asynchronous=asynchronous)
+
+    def _poll(self) -> list[Message]:
+        if self._paused:
+            first = self._consumer.poll(POLL_MS / 1000)
+            return [] if first is None else [first]
+        if not self._drained or (self.queued_rows and self._out):
+            # Records pile up anyway: fill whole reads instead of taking what is there.
+            messages: list[Message] = self._consumer.consume(CONSUME_ROWS, timeout=0.005)
+        else:
+            first = self._consumer.poll(self._wait_s())
+            rest = self._consumer.consume(CONSUME_ROWS - 1, timeout=0) if first else []
+            messages = [first, *rest] if first else []
+        self._drained = len(messages) < CONSUME_ROWS
+        return messages
+
+    def _wait_s(self) -> float:
+        if not self.queued_rows:
+            return POLL_MS / 1000
+        return 0.001 if not self._linger_s else min(POLL_MS / 1000, self._linger_s / 4)
+
+    def _take(self, messages: list[Message]) -> None:
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if not _raise_fatal(message)]
+        now = time.monotonic()
+        for partition, run in groupby(messages, Message.partition):
+            pending = self._pending.get(partition)
+            if pending is None:
+                continue
+            if not pending.messages:
+                pending.since = now
+            pending.messages.extend(run)
+            pending.quiet = False
+
+    def _hand_over(self) -> None:
+        now = time.monotonic()
+        for pending in sorted(self._pending.values(), key=lambda p: -len(p.messages)):
+            rows = len(pending.messages)
+            full = rows >= self._rows_max
+            if full or (rows and self._due(pending, now)):
+                self._deliver(pending, now)
+            elif not rows and not pending.quiet and now - pending.handed >= self._idle_s:
+                pending.quiet = True
+                self._give(Span(pending.seat, idle=True))
+        self._press()
+
+    def _due(self, pending: _Pending, now: float) -> bool:
+        """Whether a part-filled span goes out: the pump idles and nothing more is at hand."""
+        if self._linger_s:
+            return now - max(pending.since, pending.handed) >= self._linger_s
+        caught_up = self._drained or now - pending.since >= FILL_MS / 1000
+        return self._out == 0 and caught_up
+
+    def _deliver(self, pending: _Pending, now: float) -> None:
+        taken, pending.messages = (
+            pending.messages[: self._rows_max],
+            pending.messages[self._rows_max :],
+        )
+        pending.handed = pending.since = now
+        self._give(Span(pending.seat, taken))
+
+    def _give(self, span: Span) -> None:
+        """Hand over one span; waits for a free slot, polling (paused) when that takes long."""
+        if not self._slots.acquire(timeout=STALL_MS / 1000):
+            self._pause(True)
+            while not self._slots.acquire(timeout=POLL_MS / 1000):
+                if self._stop_event.is_set():
+                    return
+                self._take(self._poll())
+                self.polled_s = time.monotonic()
+            self._pause(False)
+        if span.seat.revoked:
+            self._slots.release()
+            return
+        with self._lock:
+            self._out += 1
+        self._hand(span)
+
+    def _press(self) -> None:
+        """Bound what waits here: pause while more than two full spans a seat are queued."""
+        bound = 2 * self._rows_max * max(1, len(self._pending))
+        if not self._paused and self.queued_rows > bound:
+            self._pause(True)
+        elif self._paused and self.queued_rows <= bound // 2:
+            self._pause(False)
+
+    def _pause(self, pause: bool) -> None:
+        assigned = [TopicPartition(self._topic, partition) for partition in self._pending]
+        (self._consumer.pause if pause else self._consumer.resume)(assigned)
+        self._paused = pause
+
+    def _seek(self, seat: Seat, fresh: Seat, offset: int) -> None:
+        pending = self._pending.get(seat.partition)
+        if pending is None or pending.seat is not seat:
+            return  # revoked meanwhile: the next owner starts from the stored position
+        self._pending[seat.partition] = _Pending(fresh, handed=time.monotonic())
+        self._consumer.seek(TopicPartition(self._topic, seat.partition, offset))
+
+    # -- rebalance, called by librdkafka inside poll ------------------------------------------
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.joined = True
+        placed = []
+        for one in partitions:
+            seat = Seat(self._topic, one.partition)
+            offset = self._locate(seat)
+            self._pending[one.partition] = _Pending(seat, handed=time.monotonic())
+            placed.append(TopicPartition(self._topic, one.partition, offset))
+        consumer.incremental_assign(placed)
+        if self._paused and placed:
+            consumer.pause(placed)
+        log.info("assigned", topic=self._topic, at={p.partition: p.offset for p in placed})
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._leave(partitions)
+        deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
+        while self._out and time.monotonic() < deadline and not self._stop_event.is_set():
+            time.sleep(0.005)
+        consumer.incremental_unassign([TopicPartition(p.topic, p.partition) for p in partitions])
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._leave(partitions)
+
+    def _leave(self, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            pending = self._pending.pop(one.partition, None)
+            if pending is not None:
+                pending.seat.revoked = True
+        self._left([one.partition for one in partitions])
+        log.info("revoked", topic=self._topic, partitions=[p.partition for p in partitions])
+
+
+_TRANSIENT = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._PARTITION_EOF,
+    KafkaError._RESOLVE,
+}
+
+
+def _raise_fatal(message: Message) -> bool:
+    """True for an error that the client mends by itself; raises for one that it cannot."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.retriable() or error.code() in _TRANSIENT:
+        log.warning("kafka", error=error.str(), code=error.name())
+        return True
+    raise KafkaException(error)

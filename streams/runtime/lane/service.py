@@ -1,0 +1,211 @@
+"""A lane as a Faust service, and the Faust app that runs any number of them.
+
+Faust keeps the worker, the agents, supervision and the web server; its own Kafka consumer and
+producer stay off (`enable_kafka = False`): the lane's reader brings the data instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faust
+import structlog
+from faust.app.base import BootStrategy
+
+from streams.runtime import kafka
+from streams.runtime.avro import Decoder, SchemaSource
+from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.journal import Journal
+from streams.runtime.lane.pump import Pump, Stopped
+from streams.runtime.lane.reader import Reader
+from streams.runtime.lane.span import Seat, Span
+from streams.runtime.metrics import Metrics
+from streams.runtime.projection import Projection, SinkFactory
+from streams.runtime.settings import Kafka
+
+BROKER_TIMEOUT_S = 10.0
+STUCK_AFTER_S = 120.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What every lane of a worker shares."""
+
+    system: str
+    kafka: Kafka
+    schemas: SchemaSource
+    open_sink: SinkFactory
+    metrics: Metrics
+    journals: Path
+
+
+class Lane(faust.Service):  # type: ignore[misc]
+    """Feeds one agent: reader thread → Faust channel → agent → pump thread → sink."""
+
+    def __init__(self, app: LaneApp, projection: Projection, wiring: Wiring) -> None:
+        super().__init__(loop=app.loop)
+        self.projection = projection
+        self.failure: BaseException | None = None
+        self._app = app
+        self._wiring = wiring
+        self._stopping = threading.Event()
+        self._channel = app.channel(maxsize=8)
+        self._admin = kafka.admin(wiring.kafka)
+        self._sink = wiring.open_sink(projection)
+        self._journal = Journal(wiring.journals / f"{projection.name}.journal")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{projection.name}")
+        self.metrics = wiring.metrics.agent(
+            projection.name,
+            system=wiring.system,
+            topic=projection.topic.name,
+            store=projection.store,
+        )
+        self.pump = Pump(
+            projection,
+            self._sink,
+            Decoder(projection.topic, wiring.schemas, projection.columns),
+            KafkaOutbox(kafka.producer(wiring.kafka)),
+            self.metrics,
+            bounds=self._bounds,
+            restart=self._restart,
+            commit=self._commit,
+            stopping=self._stopping,
+            journal=self._journal,
+        )
+        self._reader = Reader(
+            kafka.consumer(wiring.kafka, projection.name),
+            projection.topic.name,
+            locate=self.pump.locate,
+            hand=self._hand,
+            failed=self._failed,
+            left=self.metrics.revoked,
+            ends=self.metrics.log_end,
+            rows_max=projection.rows_max,
+            linger_ms=projection.linger_ms,
+            idle_ms=projection.idle_ms,
+        )
+        app.agent(self._channel, name=projection.name)(self._agent())
+
+    def _agent(self) -> Callable[[Any], Any]:
+        async def fold(spans: Any) -> None:
+            loop = asyncio.get_running_loop()
+            async for span in spans:
+                try:
+                    await loop.run_in_executor(self._executor, self.pump.process, span)
+                except Exception as error:
+                    self._end(error)
+                finally:
+                    self._reader.done()
+                    self.metrics.queue(self._reader.queued_rows)
+
+        return fold
+
+    async def on_start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._app.flow_control.resume()  # Faust's consumer would do this; it is off
+
+    @faust.Service.task  # type: ignore[untyped-decorator]
+    async def _begin(self) -> None:
+        """Start reading once the agent listens: a channel without listeners drops silently."""
+        while not self._channel.subscriber_count:
+            await self.sleep(0.01)
+        self._reader.start()
+
+    async def on_stop(self) -> None:
+        """Finish the span in hand, drop what is queued (its position is not stored), leave."""
+        self._stopping.set()
+        self._reader.stop()
+        loop = asyncio.get_running_loop()
+        if self._reader.is_alive():
+            await loop.run_in_executor(None, self._reader.join, BROKER_TIMEOUT_S)
+        await loop.run_in_executor(None, self._executor.shutdown)
+        self._journal.close()
+        self._sink.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the group has given this lane its partitions (possibly none) and it polls."""
+        return self._reader.joined and not self.stuck
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the reader's thread has died or has not turned for long."""
+        quiet_s = time.monotonic() - self._reader.polled_s
+        return self.failure is not None or quiet_s > STUCK_AFTER_S
+
+    # -- called from the reader's thread and the pump's ---------------------------------------
+
+    def _hand(self, span: Span) -> None:
+        asyncio.run_coroutine_threadsafe(self._channel.put(span), self._loop)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._stopping.is_set() or isinstance(error, Stopped):
+            return
+        self._loop.call_soon_threadsafe(self._end, error)
+
+    def _end(self, error: BaseException) -> None:
+        """An error that nobody expected ends the worker; its supervisor starts another."""
+        if self.failure is None and not self._stopping.is_set():
+            self.failure = error
+            log.error("lane failed", agent=self.projection.name, exc_info=error)
+            self._app.end(error)
+
+    def _restart(self, seat: Seat, fresh: Seat, offset: int) -> None:
+        self._reader.restart(seat, fresh, offset)
+
+    def _bounds(self, seat: Seat) -> LogBounds:
+        return kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
+
+    def _commit(self, seat: Seat, offset: int) -> None:
+        self._reader.commit(seat.partition, offset)
+
+
+class _Boot(BootStrategy):  # type: ignore[misc]
+    enable_kafka = False
+
+
+class LaneApp(faust.App):  # type: ignore[misc]
+    """The Faust app of one worker process; `ended` resolves with the error that ends it."""
+
+    BootStrategy = _Boot
+    lanes: list[Lane]
+    ended: asyncio.Future[BaseException | None]
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ask the worker to stop in an orderly way; the first caller's reason counts."""
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+
+async def build_app(
+    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
+) -> LaneApp:
+    """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
+    that Faust may keep files in.
+    """
+    app = LaneApp(
+        name,
+        broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
+        store="memory://",
+        datadir=data,
+        web_port=web_port,
+        web_host="127.0.0.1",
+        logging_config=None,
+        topic_disable_leader=True,
+        loop=asyncio.get_running_loop(),
+    )
+    app.ended = app.loop.create_future()
+    app.lanes = [Lane(app, projection, wiring) for projection, wiring in projections]
+    for lane in app.lanes:
+        await app.add_runtime_dependency(lane)
+    return app

@@ -1,0 +1,89 @@
+"""Spans: raw records of one partition on their way from the reader to the pump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Message
+
+_OFFSET, _VALUE, _TIMESTAMP = Message.offset, Message.value, Message.timestamp
+
+
+@dataclass(eq=False)
+class Seat:
+    """One assignment of one partition to this reader, from assign to revoke or reset.
+
+    `revoked` ends it: whatever still carries this seat is dropped unprocessed (a buffer kept
+    across a revoke and re-assign would be stored and committed by the wrong owner).
+    """
+
+    topic: str
+    partition: int
+    revoked: bool = False
+    memory: Any = None
+    """The pump's fold state and position; lives and dies with the seat."""
+
+    @property
+    def name(self) -> str:
+        """`topic/partition`, as messages name it."""
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass
+class Span:
+    """Consecutive records of one partition, in offset order; never empty.
+
+    `idle` spans have no records: they tell the pump that the partition has been silent.
+    """
+
+    seat: Seat
+    messages: list[Message] = field(default_factory=list)
+    idle: bool = False
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def first_offset(self) -> int:
+        return int(_OFFSET(self.messages[0]))
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last record; gaps after it belong to the next span."""
+        return int(_OFFSET(self.messages[-1])) + 1
+
+    def values(self) -> list[bytes | None]:
+        """The record values, untouched."""
+        return list(map(_VALUE, self.messages))
+
+    def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The record offsets. Without gaps they need no call per record: offsets strictly
+        increase, so first, last and count decide.
+        """
+        first, after, count = self.first_offset, self.next_offset, len(self.messages)
+        if after - first == count:
+            return np.arange(first, after, dtype=np.int64)
+        return np.fromiter(map(_OFFSET, self.messages), np.int64, count)
+
+    def append_ms(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The log's append time of each record (milliseconds)."""
+        stamps = map(_TIMESTAMP, self.messages)
+        return np.fromiter((stamp for _, stamp in stamps), np.int64, len(self.messages))
+
+    @property
+    def first_append_ms(self) -> int:
+        return int(_TIMESTAMP(self.messages[0])[1])
+
+    @property
+    def last_append_ms(self) -> int:
+        return int(_TIMESTAMP(self.messages[-1])[1])
+
+    def halves(self) -> tuple[Span, Span]:
+        """The span cut in two; it must have at least two records."""
+        middle = len(self.messages) // 2
+        return (
+            Span(self.seat, self.messages[:middle]),
+            Span(self.seat, self.messages[middle:]),
+        )

@@ -1,0 +1,246 @@
+"""Every metric Headrace exports, in one place.
+
+`Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
+`api`); dashboards, alert rules and their tests are checked against it.
+
+Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
+store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
+exporters, so that existing dashboards find them; the consumer group is the agent's name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
+
+from streams.runtime.metrics.agent import AgentMetrics
+
+AGENT = ("system", "agent", "topic")
+PARTITION = (*AGENT, "partition")
+GROUP = ("consumergroup", "topic", "partition")
+
+WORK_BUCKETS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""For one step of one batch: 0.1 ms to 30 s."""
+END_TO_END_BUCKETS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Log append to durable in the sink: 1 ms to 60 s."""
+HTTP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Those of OpenTelemetry's `http.server.request.duration`."""
+ROW_BUCKETS = tuple(float(4**power) for power in range(10))
+"""Rows of a batch: 1 to 262,144 by powers of four."""
+
+
+class Flow:
+    """What passes through an agent and how long each step takes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rows = Counter(
+            "headrace_rows_total",
+            "Rows folded, by what became of them; the sum over fates is the rows read.",
+            (*AGENT, "fate"),
+            registry=registry,
+        )
+        self.batches = Counter(
+            "headrace_batches_total", "Batches stored.", AGENT, registry=registry
+        )
+        self.batch_rows = Histogram(
+            "headrace_batch_rows",
+            "Rows of a batch.",
+            AGENT,
+            buckets=ROW_BUCKETS,
+            registry=registry,
+        )
+        self.decode = Histogram(
+            "headrace_decode_seconds",
+            "Time to decode one batch from Avro into columns.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.fold = Histogram(
+            "headrace_fold_seconds",
+            "Time to fold one batch.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.write = Histogram(
+            "headrace_sink_write_seconds",
+            "Time of one fenced write, until it is durable, retries included.",
+            (*AGENT, "store"),
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.end_to_end = Histogram(
+            "headrace_end_to_end_seconds",
+            "From log append to durable in the sink: the oldest record of each write, so an "
+            "upper bound for all its records.",
+            AGENT,
+            buckets=END_TO_END_BUCKETS_S,
+            registry=registry,
+        )
+        self.queue_rows = Gauge(
+            "headrace_queue_rows", "Records fetched and not yet folded.", AGENT, registry=registry
+        )
+
+
+class Lag:
+    """How far an agent is behind. All are computed at the scrape, so a stuck agent shows."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.records = Gauge(
+            "kafka_consumergroup_lag",
+            "Offsets between the stored position and the end of the log.",
+            GROUP,
+            registry=registry,
+        )
+        self.current_offset = Gauge(
+            "kafka_consumergroup_current_offset",
+            "The first offset that is not in the read model yet.",
+            GROUP,
+            registry=registry,
+        )
+        self.seconds = Gauge(
+            "headrace_lag_seconds",
+            "Age of the newest folded record while records wait behind it; 0 when caught up.",
+            PARTITION,
+            registry=registry,
+        )
+        self.watermark_delay = Gauge(
+            "headrace_watermark_delay_seconds",
+            "Wall clock minus the event-time watermark; NaN before the first event.",
+            PARTITION,
+            registry=registry,
+        )
+        self.assigned = Gauge(
+            "headrace_assigned_partitions",
+            "Partitions this process folds.",
+            AGENT,
+            registry=registry,
+        )
+
+
+class Trouble:
+    """What went wrong and was survived."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.fence_refusals = Counter(
+            "headrace_fence_refusals_total",
+            "Writes refused because somebody else moved the position.",
+            (*AGENT, "store"),
+            registry=registry,
+        )
+        self.sink_retries = Counter(
+            "headrace_sink_retries_total",
+            "Writes tried again, by reason.",
+            (*AGENT, "store", "reason"),
+            registry=registry,
+        )
+        self.registry_retries = Counter(
+            "headrace_registry_retries_total",
+            "Schema look-ups tried again because the registry did not answer.",
+            AGENT,
+            registry=registry,
+        )
+        self.dead_letters = Counter(
+            "headrace_dead_letters_total",
+            "Records quarantined to the dead letter topic, by reason.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.late_rows = Counter(
+            "headrace_late_rows_total",
+            "Rows beyond the allowed lateness, written to the late side output.",
+            AGENT,
+            registry=registry,
+        )
+        self.worker_restarts = Counter(
+            "headrace_worker_restarts_total",
+            "Times the agent was started again after an error, in this process or the ones before.",
+            AGENT,
+            registry=registry,
+        )
+
+
+class Rebuild:
+    """Progress of the rebuild that runs, or of the last one."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rows = Gauge(
+            "headrace_rebuild_rows", "Rows folded by the rebuild.", AGENT, registry=registry
+        )
+        self.target = Gauge(
+            "headrace_rebuild_target_rows",
+            "Rows between its start and the end of the log.",
+            AGENT,
+            registry=registry,
+        )
+        self.seconds = Gauge(
+            "headrace_rebuild_seconds", "Time since it started.", AGENT, registry=registry
+        )
+
+
+class Api:
+    """The HTTP edge. `route` is the route template, never the path."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.request = Histogram(
+            "http_server_request_duration_seconds",
+            "Time to answer a request.",
+            ("route", "method", "status"),
+            buckets=HTTP_BUCKETS_S,
+            registry=registry,
+        )
+        self.events = Counter(
+            "headrace_api_events_total",
+            "Events acknowledged by the log.",
+            ("system", "topic"),
+            registry=registry,
+        )
+
+
+class Metrics:
+    """The catalogue on one registry; `default()` is the process's own, tests make theirs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # A `_created` series beside each counter doubles the exposition and nobody reads it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry
+        self.flow = Flow(registry)
+        self.lag = Lag(registry)
+        self.trouble = Trouble(registry)
+        self.rebuild = Rebuild(registry)
+        self.api = Api(registry)
+
+    def agent(
+        self,
+        agent: str,
+        *,
+        system: str,
+        topic: str,
+        store: str,
+        clock: Callable[[], float] = time.time,
+    ) -> AgentMetrics:
+        """The reporting object of one agent; `clock` gives Unix seconds."""
+        return AgentMetrics(self, agent, system=system, topic=topic, store=store, clock=clock)
+
+
+@cache
+def default() -> Metrics:
+    """The catalogue on the process-wide registry, which `/metrics` shows."""
+    return Metrics(REGISTRY)

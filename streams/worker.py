@@ -1,0 +1,125 @@
+"""One worker process: any number of agents in one Faust app, with probes and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import structlog
+from faust.web import Request, Response, View
+from prometheus_client import generate_latest
+
+from sinks.open import open_sink
+from streams import catalog
+from streams.runtime import metrics
+from streams.runtime.avro import RegistrySource
+from streams.runtime.kafka import UnknownTopic
+from streams.runtime.lane.pump import LogMismatch
+from streams.runtime.lane.service import LaneApp, Wiring, build_app
+from streams.runtime.projection import Projection
+from streams.runtime.settings import Settings, home
+from streams.runtime.sink import Sink
+from streams.runtime.supervisor import EXIT_DECISION
+
+START_TIMEOUT_S = 30.0
+
+log = structlog.get_logger()
+
+
+def run(
+    agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
+) -> int:
+    """Run these agents until a signal or a failure; returns the exit status."""
+    return asyncio.run(_run(agents, port, slot, restarts, settings))
+
+
+async def _run(
+    agents: Sequence[str], port: int, slot: int, restarts: int, settings: Settings
+) -> int:
+    app = await build_app(
+        f"headrace-{slot}",
+        [wire(agent, slot, settings) for agent in agents],
+        port,
+        home() / "faust" / str(slot),
+    )
+    for lane in app.lanes:
+        lane.metrics.restarted(restarts)
+    _pages(app, agents)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, app.end)
+    target = announce(port, agents, slot)
+    await app.start()
+    log.info("worker started", agents=list(agents), port=port, pid=os.getpid())
+    error = await app.ended
+    await app.stop()
+    target.unlink(missing_ok=True)
+    if error is None:
+        return 0
+    log.error("worker ends", error=str(error), kind=type(error).__name__)
+    return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
+
+
+def wire(agent: str, slot: int, settings: Settings) -> tuple[Projection, Wiring]:
+    """An agent's projection with real clients."""
+    system, projection = catalog.projection(agent)
+
+    def sink(one: Projection) -> Sink:
+        return open_sink(one.store, one.model, settings)
+
+    return projection, Wiring(
+        system=system.name,
+        kafka=settings.kafka,
+        schemas=RegistrySource(settings.registry.url),
+        open_sink=sink,
+        metrics=metrics.default(),
+        journals=home() / "journals" / str(slot),
+    )
+
+
+def announce(port: int, agents: Sequence[str], slot: int) -> Path:
+    """Write the scrape target of this process (Prometheus `file_sd`), atomically."""
+    folder = home() / "targets"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"worker-{slot}.json"
+    target = {
+        "targets": [f"127.0.0.1:{port}"],
+        "labels": {"job": "worker", "agents": ",".join(agents)},
+    }
+    draft = file.with_suffix(".tmp")
+    draft.write_text(json.dumps([target]))
+    draft.rename(file)
+    return file
+
+
+def _pages(app: LaneApp, agents: Sequence[str]) -> None:
+    @app.page("/livez")  # type: ignore[untyped-decorator]
+    async def livez(web: View, request: Request) -> Response:
+        """Fails when a reader's thread has died or hangs."""
+        stuck = [lane.projection.name for lane in app.lanes if lane.stuck]
+        return web.json({"stuck": stuck}, status=503 if stuck else 200)
+
+    @app.page("/readyz")  # type: ignore[untyped-decorator]
+    async def readyz(web: View, request: Request) -> Response:
+        """Succeeds once every lane has joined its group."""
+        waiting = [lane.projection.name for lane in app.lanes if not lane.ready]
+        return web.json({"waiting": waiting}, status=503 if waiting else 200)
+
+    @app.page("/metrics")  # type: ignore[untyped-decorator]
+    async def exposition(web: View, request: Request) -> Response:
+        """Prometheus metrics."""
+        return web.bytes(generate_latest(), content_type="text/plain")
+
+    @app.page("/info")  # type: ignore[untyped-decorator]
+    async def info(web: View, request: Request) -> Response:
+        """What runs here, in which versions."""
+        names = ("faust-streaming", "confluent-kafka", "polars")
+        versions: dict[str, Any] = {name: version(name) for name in names}
+        return web.json({"agents": list(agents), "python": sys.version, "versions": versions})

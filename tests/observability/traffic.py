@@ -1,0 +1,70 @@
+"""Sample traffic over the whole catalogue, one step at each scrape, so that rates are not 0."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from streams.runtime.metrics import AgentMetrics, Metrics
+
+AGENTS = (
+    ("ads", "ads-windows", "ads.events", "redis"),
+    ("ads", "ads-events", "ads.events", "clickhouse"),
+    ("leaderboard", "leaderboard-scores", "leaderboard.scores", "redis"),
+)
+LAG = 25
+END_TO_END_MS = 40
+PARTITIONS = (0, 1)
+
+
+class Traffic(Collector):
+    """Emits nothing itself; being collected is the tick of the sample traffic."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        registry.register(self)
+        self.ticks = 0
+        self.metrics = Metrics(registry)
+        self.agents = [
+            self.metrics.agent(agent, system=system, topic=topic, store=store)
+            for system, agent, topic, store in AGENTS
+        ]
+        for agent in self.agents:
+            agent.assigned(PARTITIONS)
+
+    def collect(self) -> Iterable[Metric]:
+        self.ticks += 1
+        now_ms = int(time.time() * 1000)
+        for agent in self.agents:
+            self._fold(agent, now_ms)
+            _fail(agent)
+            agent.rebuilding(250 * self.ticks, 1_000_000, 1.0 * self.ticks)
+        for system, _, topic, _ in AGENTS:
+            self.metrics.api.events.labels(system, topic).inc(100)
+            request = self.metrics.api.request
+            request.labels(f"/v1/{system}/events", "POST", "202").observe(0.02)
+            request.labels(f"/v1/{system}/events", "POST", "503").observe(0.02)
+        return ()
+
+    def _fold(self, agent: AgentMetrics, now_ms: int) -> None:
+        for fate in ("applied", "duplicate", "late"):
+            agent.count(fate, 100)
+        agent.observe_batch(300, decode_s=0.004, fold_s=0.002, write_s=0.01)
+        agent.observe_end_to_end(now_ms - END_TO_END_MS)
+        agent.queue(50)
+        for partition in PARTITIONS:
+            at = 300 * self.ticks
+            agent.progress(partition, at, watermark_ms=now_ms - 2_000, appended_ms=now_ms - 500)
+            agent.log_end(partition, at + LAG)
+
+
+def _fail(agent: AgentMetrics) -> None:
+    agent.late(100)
+    agent.dead_letter("bad_bytes")
+    agent.fence_refused()
+    agent.sink_retry("SinkUnavailable")
+    agent.registry_retry()
+    agent.restarted()
