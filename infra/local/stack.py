@@ -111,6 +111,8 @@ class Stack:
                     return
                 del starting[part.name]
             else:
+                if not part.ready(Settings.read()):
+                    may_take(part, fixed)
                 self._stop(part)
         if fixed is not None and part.ready(Settings.read()):
             self._say(part.name, f"given: answers at {fixed[0]}:{fixed[1]}")
@@ -204,11 +206,8 @@ class Stack:
         fixed = fixed_address(part)
         if fixed is None:
             return ports.choose(part.ports, remembered, reserved, self.home.root)
-        host, port = fixed
-        variable = " and ".join(part.variables)
-        if host not in LOOPBACK:
-            raise StackError(f"{part.name}: nothing answers at {host}:{port} ({variable})")
-        ports.require(port, f"fixed by {variable}")
+        may_take(part, fixed)
+        port = fixed[1]
         others = {role: default for role, default in part.ports.items() if role != "main"}
         chosen = ports.choose(others, remembered, reserved | {port}, self.home.root)
         return {"main": port, **chosen}
@@ -292,6 +291,15 @@ def fixed_address(part: Part) -> tuple[str, int] | None:
     if not names & set(part.variables):
         return None
     return part.address(Settings.read())
+
+
+def may_take(part: Part, fixed: tuple[str, int]) -> None:
+    """Raise unless we may start a server at an address that the environment fixes."""
+    host, port = fixed
+    variable = " and ".join(part.variables)
+    if host not in LOOPBACK:
+        raise StackError(f"{part.name}: nothing answers at {host}:{port} ({variable})")
+    ports.require(port, f"fixed by {variable}")
 
 
 def memory_bytes(found: psutil.Process) -> int | None:
