@@ -96,8 +96,9 @@ class Ads:
         """Rows in the order of delivery; returns them by fate."""
         times = rows["event_time"].dt.epoch("ms")
         kinds = rows["_record"].replace_strict({"AdImpressed": "impression", "AdClicked": "click"})
-        columns = (rows["user_id"], rows["ad_id"], rows["user_agent"], rows["_repeat"])
-        fates = [self._fate(*row) for row in zip(times, kinds, *columns, strict=True)]
+        more = zip(rows["user_agent"], rows["_repeat"], strict=True)
+        columns = zip(times, kinds, rows["user_id"], rows["ad_id"], more, strict=True)
+        fates = [self._fate(*row) for row in columns]
         judged = rows.select("campaign_id", "ad_id", "cost_micros").with_columns(
             times.alias("time"), kinds.alias("kind"), pl.Series("fate", fates, pl.String)
         )
@@ -116,9 +117,8 @@ class Ads:
             self._minutes = [self.minutes]
         return Counter(fates)
 
-    def _fate(
-        self, time: int, kind: str, user: str, ad: str, agent: str | None, repeat: bool
-    ) -> str:
+    def _fate(self, time: int, kind: str, user: str, ad: str, more: tuple[str | None, bool]) -> str:
+        agent, repeat = more
         watermark = self._log.append(user, time)
         minute = time - time % MINUTE
         if minute + MINUTE + AD_LATENESS <= watermark:
