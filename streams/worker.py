@@ -33,15 +33,24 @@ START_TIMEOUT_S = 30.0
 log = structlog.get_logger()
 
 
-def run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> int:
+def run(
+    agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
+) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    return asyncio.run(_run(agents, port=port, slot=slot, settings=settings))
+    return asyncio.run(_run(agents, port, slot, restarts, settings))
 
 
-async def _run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> int:
+async def _run(
+    agents: Sequence[str], port: int, slot: int, restarts: int, settings: Settings
+) -> int:
     app = await build_app(
-        f"headrace-{slot}", [wire(agent, slot, settings) for agent in agents], port
+        f"headrace-{slot}",
+        [wire(agent, slot, settings) for agent in agents],
+        port,
+        home() / "faust" / str(slot),
     )
+    for lane in app.lanes:
+        lane.metrics.restarted(restarts)
     _pages(app, agents)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
