@@ -96,7 +96,7 @@ def invalid(detail: str, *errors: InputError) -> Problem:
 def install(app: FastAPI) -> None:
     """Make the application answer every error with a problem document."""
 
-    def on_problem(request: Request, error: Exception) -> JSONResponse:
+    async def on_problem(request: Request, error: Exception) -> JSONResponse:
         return as_problem(error).response(request_id(request.scope))
 
     for kind in (
