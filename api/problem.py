@@ -121,7 +121,8 @@ def as_problem(error: Exception) -> Problem:
                 *(_input_error(e["loc"], e["msg"], error.body) for e in errors[:ERRORS_MAX]),
             )
         case EncodeError():
-            found = invalid(str(error))
+            field = InputError(detail="does not fit the schema", pointer=f"#/{error.field}")
+            found = invalid(f"{error.record}.{error.field} does not fit the schema", field)
         case Saturated():
             found = busy("too many events are on their way to the log", error.retry_after_s)
         case Undelivered():
