@@ -21,6 +21,7 @@ from api import health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
+from api.positions import Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard
 from api.services import CountedProducer, Readiness, Services
@@ -77,6 +78,7 @@ def create_app(
     app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
+    app.state.waiting = Waiting(max(1, limits.concurrency_max // 2))
     problem.install(app)
     for router in ROUTERS:
         app.include_router(router)
