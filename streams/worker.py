@@ -37,6 +37,8 @@ def run(
     agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
+    data = home() / "faust" / str(slot)
+    data.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_run(agents, port, slot, restarts, settings))
 
 
