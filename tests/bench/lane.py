@@ -18,7 +18,7 @@ from tests.bench.store import drop_read_model
 
 RECORDS = 2_000_000
 FAUST_RECORDS = 100_000
-"""Plain Faust gets this many of the same records: it takes as long for them as the lane for 10 M."""
+"""Plain Faust gets this many of the same records: as long a run as the lane's with millions."""
 
 
 class WrongTotals(AssertionError):

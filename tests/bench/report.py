@@ -1,4 +1,4 @@
-"""Result files and tables: every figure with the machine, the versions and the load it came from."""
+"""Result files and tables: every figure with machine, versions and load."""
 
 from __future__ import annotations
 
