@@ -50,10 +50,13 @@ EVENTS = Table(
         "event_time": pl.Datetime("ms", "UTC"),
         "country": pl.String,
         "cost_micros": pl.Int64,
+        "user_agent": pl.String,
+        "impression_id": pl.String,
         "fate": pl.String,
     },
     append=True,
 )
-"""One row per record of the log; `fate` is counted, duplicate, late or filtered."""
+"""One row per record of the log; `fate` is a `Fate`: applied, duplicate, late, filtered or
+quarantined. An id that was used for other content before has `~` and the offset behind it."""
 
 HISTORY = ReadModel("ads-events", (EVENTS,))

@@ -27,9 +27,10 @@ PERIODS = Ranking(
 BANS = Table(
     name="bans",
     key={"player_id": pl.String, "offset": pl.Int64},
-    values={"banned": pl.Boolean},
+    values={"banned": pl.Boolean, "decision_id": pl.String},
     append=True,
 )
-"""Every ban and reinstatement, by the log offset it takes effect at."""
+"""Every ban and reinstatement, by the log offset it takes effect at; `decision_id` is the
+id that the ban or reinstatement came with."""
 
 BOARDS = ReadModel("leaderboard", (ALL_TIME, PERIODS, BANS))

@@ -191,7 +191,8 @@ async def build_app(
     name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
 ) -> LaneApp:
     """A Faust app with one lane per projection and the probes; nothing reads before it starts. `data` is
-    a folder that Faust may keep files in."""
+    a folder that Faust may keep files in.
+    """
     app = LaneApp(
         name,
         broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
