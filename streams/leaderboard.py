@@ -109,7 +109,7 @@ def _judge(seen: SeenIds, decisions: pl.DataFrame, batch: Batch) -> tuple[SeenId
     scores = scores.with_columns(pl.when(late).then(pl.lit(Fate.LATE.value)).alias(FATE))
     timely = scores.filter(pl.col(FATE).is_null())
     seen, verdict = seen.check(timely, batch.watermark_ms)
-    too_large = pl.col("points").abs() > POINTS_MAX
+    too_large = ~pl.col("points").is_between(-POINTS_MAX, POINTS_MAX)
     judged = _banned(timely.with_columns(verdict), decisions).with_columns(
         pl.when(pl.col("verdict") == Verdict.DUPLICATE)
         .then(pl.lit(Fate.DUPLICATE.value))

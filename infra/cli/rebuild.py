@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -45,25 +46,26 @@ def compare(sink: Sink, live: int, version: int) -> Comparison:
     return Comparison(digest.summary(left), digest.summary(right), rows, found)
 
 
-@app.command()
+@app.command(
+    epilog="Examples: [bold]headrace rebuild ads --verify[/] · "
+    "[bold]headrace rebuild leaderboard[/] · [bold]headrace rebuild ads-events --abort[/]"
+)
 def rebuild(
-    name: str = typer.Argument(help="A system (all its read models) or one read model."),
-    verify: bool = typer.Option(False, help="Compare with the live version before the switch."),
-    keep_old: bool = typer.Option(False, help="Leave the replaced version in the store."),
-    abort: bool = typer.Option(False, help="Undo an interrupted rebuild instead."),
+    name: Annotated[str, typer.Argument(help="A system (all its read models) or one read model.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with the live version before the switch.")
+    ] = False,
+    keep_old: Annotated[
+        bool, typer.Option("--keep-old", help="Leave the replaced version in the store.")
+    ] = False,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Undo an interrupted rebuild instead.")
+    ] = False,
 ) -> None:
     """Build a read model anew from the log while the old one keeps answering.
 
     Resumes by itself when interrupted. Prints a digest of the new version; with --verify the
     digest of the old one at the same positions must be equal, or nothing is switched (exit 1).
-
-    Examples:
-        headrace rebuild ads --verify
-
-        headrace rebuild leaderboard
-
-        headrace rebuild ads-events --abort
-
     """
     settings = Settings.read()
     for system, projection in chosen(name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from typing import Annotated
 
 import typer
 
@@ -16,29 +17,27 @@ from streams.runtime.supervisor import Supervisor
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+@app.command(
+    epilog="Examples: [bold]headrace worker[/] · "
+    "[bold]headrace worker leaderboard ads-windows --processes 2[/] · "
+    "[bold]headrace worker ads --port 9100[/]"
+)
 def worker(
-    names: list[str] = typer.Argument(
-        default=None, help="Systems or single read models; all systems when left out."
-    ),
-    processes: int = typer.Option(1, min=1, help="Processes; they share the partitions."),
-    port: int = typer.Option(
-        0, help="Of the first process's probes and metrics; 0 picks free ones."
-    ),
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Systems or read models; all systems if left out.")
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes; they share the partitions.")
+    ] = 1,
+    port: Annotated[
+        int, typer.Option(help="Of the first process's probes and metrics; 0 picks free ones.")
+    ] = 0,
 ) -> None:
     """Fold the log into read models until interrupted.
 
     Each process runs all the agents; Kafka spreads the partitions over the processes. A process
     that dies is started again with backoff; SIGTERM drains. Several workers on several machines
     form one group by themselves.
-
-    Examples:
-
-        headrace worker
-
-        headrace worker leaderboard ads-windows --processes 2
-
-        headrace worker ads --port 9100
     """
     settings = Settings.read()
     configure(settings.log_level)
@@ -46,10 +45,8 @@ def worker(
     commands = []
     for slot in range(processes):
         at = port + slot if port else free_port()
-        commands.append(
-            [sys.executable, "-m", "streams", *agents, "--port", str(at), "--slot", str(slot)]
-            + ["--restarts", "{restarts}"]
-        )
+        own = ["--port", str(at), "--slot", str(slot), "--restarts", "{restarts}"]
+        commands.append([sys.executable, "-m", "streams", *agents, *own])
     supervisor = Supervisor(commands)
     signal.signal(signal.SIGTERM, supervisor.stop)
     signal.signal(signal.SIGINT, supervisor.stop)

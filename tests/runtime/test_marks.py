@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.runtime import marks as module
@@ -34,6 +34,7 @@ def play(batches):
         yield marks, seen, first, Mark(offset, watermark)
 
 
+@settings(deadline=None)
 @given(BATCHES)
 def test_low_is_the_start_of_the_oldest_batch_that_matters(batches):
     for marks, seen, first, now in play(batches):
@@ -48,6 +49,7 @@ def test_low_is_the_start_of_the_oldest_batch_that_matters(batches):
         assert marks.low(now) == (matter[0] if matter else now)
 
 
+@settings(deadline=None)
 @given(BATCHES)
 def test_coalescing_only_moves_low_down_to_a_start_that_was_noted(batches):
     exact = [(m.low(now), now) for m, _, _, now in play(batches)]

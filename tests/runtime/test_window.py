@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.runtime.runs import CODE, UNTIL, Runs
@@ -42,6 +42,7 @@ def test_state_is_immutable_so_a_batch_can_be_tried_again(kind):
 
 
 @kinds
+@settings(deadline=None)
 @given(log_=LOGS)
 def test_final_and_provisional_together_are_what_update_shows(kind, log_):
     """An idle flush shows exactly the windows that are still open, as they stand."""
@@ -139,6 +140,7 @@ RUNS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(RUNS)
 def test_runs_equal_a_dict_that_forgets(batches):
     """Newest wins, dead rows never show, whatever was merged when."""

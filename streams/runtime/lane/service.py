@@ -190,8 +190,8 @@ class LaneApp(faust.App):  # type: ignore[misc]
 async def build_app(
     name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
 ) -> LaneApp:
-    """A Faust app with one lane per projection and the probes; nothing reads before it starts. `data` is
-    a folder that Faust may keep files in.
+    """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
+    that Faust may keep files in.
     """
     app = LaneApp(
         name,
