@@ -29,9 +29,7 @@ def score(
 ) -> ScoreSubmitted:
     """A score `at` milliseconds after `T`."""
     made = {"board": "b", "operator": "SUM", **fields}
-    return ScoreSubmitted(
-        score_id=name, player_id=player, points=points, event_time=T + at, **made
-    )
+    return ScoreSubmitted(score_id=name, player_id=player, points=points, event_time=T + at, **made)
 
 
 def ban(player: str = "p", name: str = "ban", at: int = 0) -> PlayerBanned:

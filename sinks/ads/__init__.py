@@ -1,4 +1,4 @@
-"""Where ad traffic is stored, for the agents that write it.
+"""Where ad traffic is stored; `windows` and `history` read it.
 
 `ads-windows` (Redis): impressions, clicks and cost by campaign and ad per minute, and by campaign
 per hour. `ads-events` (ClickHouse): every event with its fate, by log offset: the proof behind
