@@ -22,6 +22,7 @@ from itertools import groupby
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from streams.runtime.lane.garbage import spare_records
 from streams.runtime.lane.span import Seat, Span
 
 CONSUME_ROWS = 500
@@ -132,6 +133,7 @@ class Reader(threading.Thread):
     # -- the thread ---------------------------------------------------------------------------
 
     def run(self) -> None:
+        spare_records()
         try:
             self._consumer.subscribe(
                 [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
