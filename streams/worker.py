@@ -21,12 +21,12 @@ from streams import catalog
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
 from streams.runtime.kafka import UnknownTopic
-from streams.runtime.lane.pump import LogMismatch
+from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, Wiring, build_app
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
-from streams.runtime.supervisor import EXIT_DECISION
+from streams.runtime.supervisor import EXIT_DECISION, crashed
 
 START_TIMEOUT_S = 30.0
 
@@ -72,6 +72,7 @@ def wire(agent: str, slot: int, settings: Settings) -> tuple[Projection, Wiring]
         open_sink=sink,
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
+        crashed=crashed(os.environ),
     )
 
 
