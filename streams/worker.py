@@ -35,13 +35,15 @@ log = structlog.get_logger()
 
 def run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    return asyncio.run(_run(agents, port=port, slot=slot, settings=settings))
+    found = [catalog.projection(agent) for agent in agents]
+    lanes = [(one, wiring(system.name, slot, settings)) for system, one in found]
+    return asyncio.run(serve(lanes, port=port, slot=slot))
 
 
-async def _run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> int:
-    app = await build_app(
-        f"headrace-{slot}", [wire(agent, slot, settings) for agent in agents], port
-    )
+async def serve(lanes: Sequence[tuple[Projection, Wiring]], *, port: int, slot: int) -> int:
+    """Run these projections until a signal or a failure; returns the exit status."""
+    agents = [projection.name for projection, _ in lanes]
+    app = await build_app(f"headrace-{slot}", lanes, port)
     _pages(app, agents)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,15 +60,14 @@ async def _run(agents: Sequence[str], *, port: int, slot: int, settings: Setting
     return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
 
 
-def wire(agent: str, slot: int, settings: Settings) -> tuple[Projection, Wiring]:
-    """An agent's projection with real clients."""
-    system, projection = catalog.projection(agent)
+def wiring(system: str, slot: int, settings: Settings) -> Wiring:
+    """Real clients for the projections of a system."""
 
     def sink(one: Projection) -> Sink:
         return open_sink(one.store, one.model, settings)
 
-    return projection, Wiring(
-        system=system.name,
+    return Wiring(
+        system=system,
         kafka=settings.kafka,
         schemas=RegistrySource(settings.registry.url),
         open_sink=sink,
