@@ -21,6 +21,7 @@ from api import health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
+from api.positions import Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard
 from api.services import CountedProducer, Readiness, Services
@@ -28,7 +29,7 @@ from connectors.encode import Encoder
 from connectors.producer import LogProducer
 from schemas import catalog
 from schemas.registry import schema_ids
-from streams.runtime import kafka
+from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
 from streams.runtime.topic import Topic
@@ -77,6 +78,7 @@ def create_app(
     app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
+    app.state.waiting = Waiting(max(1, limits.concurrency_max // 2))
     problem.install(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -107,6 +109,7 @@ def document() -> dict[str, Any]:
 def production() -> FastAPI:
     """The application over the real services, from the settings; Granian's entry."""
     settings = Settings.read()
+    logging.configure(settings.log_level)
     metrics = default()
     return create_app(lambda: open_services(settings, metrics), settings.api.limits, metrics)
 

@@ -21,10 +21,10 @@ from pydantic import BaseModel, Field, create_model
 
 from api import positions
 from api.auth import WRITE, Principal, require, requires
+from api.json_route import JsonRoute
 from api.models import Input, event_model
 from api.problem import responses
 from api.services import RateDep, Services, ServicesDep
-from api.json_route import JsonRoute
 from connectors.producer import RecordMetadata
 from streams.runtime.topic import RecordType, Topic
 

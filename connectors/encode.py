@@ -41,6 +41,7 @@ class Encoder:
         if missing:
             raise ValueError(f"topic {topic.name}: no schema id for {missing}")
         self.topic = topic
+        self.schema_ids = dict(schema_ids)
         self._writers: dict[str, _Writer] = {}
         for record in topic.records:
             writer = _Writer(record, topic.key, schema_ids[record.fullname])

@@ -25,6 +25,7 @@ Check = Callable[[Any], Any]
 
 INT = (-(2**31), 2**31 - 1)
 LONG = (-(2**63), 2**63 - 1)
+SINGLE_MAX = (2 - 2**-23) * 2.0**127
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISSING = object()
 _PER_SECOND = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
@@ -117,6 +118,13 @@ def _number(value: Any) -> float:
     return number
 
 
+def _single(value: Any) -> float:
+    number = _number(value)
+    if abs(number) > SINGLE_MAX:
+        raise BadValue(f"{_shown(value)} is outside of a 32-bit float")
+    return number
+
+
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise BadValue(f"{_shown(value)} is not a string")
@@ -140,7 +148,7 @@ _PRIMITIVES: dict[str, Check] = {
     "boolean": _boolean,
     "int": _integer("int", *INT),
     "long": _integer("long", *LONG),
-    "float": _number,
+    "float": _single,
     "double": _number,
     "string": _string,
     "bytes": _bytes,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sinks.drivers.memory import MemorySink, MemoryStore
 from streams.runtime.settings import Settings
 from streams.runtime.sink import ReadModel, Sink
+
+if TYPE_CHECKING:
+    from sinks.readers.clickhouse import ClickHouseReader
+    from sinks.readers.redis import RedisReader
 
 STORES = ("memory", "redis", "clickhouse")
 
@@ -32,3 +38,17 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
             return clickhouse.ClickHouseSink(model, client)
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")
+
+
+def open_redis_reader(model: ReadModel, settings: Settings) -> RedisReader:
+    """What the API reads a model in Redis with; connects at the first read."""
+    from sinks.readers.redis import RedisReader
+
+    return RedisReader(model, settings.redis.url.get_secret_value())
+
+
+def open_clickhouse_reader(model: ReadModel, settings: Settings) -> ClickHouseReader:
+    """What the API reads a model in ClickHouse with; connects at the first read."""
+    from sinks.readers.clickhouse import ClickHouseReader
+
+    return ClickHouseReader(model, settings.clickhouse.url.get_secret_value())

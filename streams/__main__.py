@@ -15,10 +15,17 @@ def main() -> int:
     parser.add_argument("agents", nargs="+", help="read models to fold, for example leaderboard")
     parser.add_argument("--port", type=int, required=True, help="of probes and metrics")
     parser.add_argument("--slot", type=int, default=0, help="number of this process in the worker")
+    parser.add_argument("--restarts", type=int, default=0, help="how often it was restarted")
     given = parser.parse_args()
     settings = Settings.read()
     configure(settings.log_level)
-    return worker.run(given.agents, port=given.port, slot=given.slot, settings=settings)
+    return worker.run(
+        given.agents,
+        port=given.port,
+        slot=given.slot,
+        restarts=given.restarts,
+        settings=settings,
+    )
 
 
 if __name__ == "__main__":

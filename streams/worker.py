@@ -33,17 +33,23 @@ START_TIMEOUT_S = 30.0
 log = structlog.get_logger()
 
 
-def run(agents: Sequence[str], *, port: int, slot: int, settings: Settings) -> int:
+def run(
+    agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
+) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
     found = [catalog.projection(agent) for agent in agents]
     lanes = [(one, wiring(system.name, slot, settings)) for system, one in found]
-    return asyncio.run(serve(lanes, port=port, slot=slot))
+    return asyncio.run(serve(lanes, port=port, slot=slot, restarts=restarts))
 
 
-async def serve(lanes: Sequence[tuple[Projection, Wiring]], *, port: int, slot: int) -> int:
+async def serve(
+    lanes: Sequence[tuple[Projection, Wiring]], *, port: int, slot: int, restarts: int = 0
+) -> int:
     """Run these projections until a signal or a failure; returns the exit status."""
     agents = [projection.name for projection, _ in lanes]
-    app = await build_app(f"headrace-{slot}", lanes, port)
+    app = await build_app(f"headrace-{slot}", lanes, port, home() / "faust" / str(slot))
+    for lane in app.lanes:
+        lane.metrics.restarted(restarts)
     _pages(app, agents)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -18,12 +18,12 @@ from pydantic.alias_generators import to_camel
 
 from api import ingest, positions
 from api.auth import MODERATE, READ, WRITE, Principal, requires
+from api.json_route import JsonRoute
 from api.models import Id, Input, Instant
 from api.positions import AppliedSource
 from api.problem import InputError, Problem, invalid, responses
 from api.reads import fresh
 from api.services import ServicesDep
-from api.json_route import JsonRoute
 from schemas.leaderboard import events
 
 TOP_MAX = 1_000

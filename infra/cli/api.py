@@ -64,6 +64,5 @@ def server(host: str, port: int) -> Granian:
         http1_settings=HTTP1Settings(
             header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=HEADER_BUFFER_BYTES
         ),
-        process_name="headrace-api",
         workers_kill_timeout=30,
     )

@@ -172,9 +172,7 @@ class Engine:
         self._reads = _threads("read", threads)
         self._writes = _threads("write", threads)
         self._running: set[str] = set()
-        self._tables: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = (
-            weakref.WeakValueDictionary()
-        )
+        self._tables: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self.spool_directory = directory / "spool"
         self.spool_directory.mkdir(exist_ok=True)
         for left_over in self.spool_directory.iterdir():
@@ -185,9 +183,9 @@ class Engine:
         with self._root_lock:
             return str(self._root.query(sql, "TabSeparatedRaw").bytes().decode().rstrip("\n"))
 
-    def table_lock(self, database: str, table: str) -> asyncio.Lock:
+    def table_lock(self, full_name: str) -> asyncio.Lock:
         """The lock that makes inserts into a table serial."""
-        return self._tables.setdefault((database, table), asyncio.Lock())
+        return self._tables.setdefault(full_name, asyncio.Lock())
 
     @contextlib.asynccontextmanager
     async def session(self, query_id: str, *, reads_only: bool) -> AsyncIterator[Session]:

@@ -17,7 +17,7 @@ from infra.clickhouse.errors import ServerError
 from infra.clickhouse.exchange import Exchange
 from infra.clickhouse.formats import joiner
 from infra.clickhouse.request import Asked, Credentials, query_id
-from infra.clickhouse.statement import Insert, Query, parse
+from infra.clickhouse.statement import Insert, Query, full_name, parse
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Server:
     ) -> contextlib.AbstractAsyncContextManager[object]:
         if table is None:
             return contextlib.nullcontext()
-        return self._engine.table_lock(asked.database or "default", table)
+        return self._engine.table_lock(full_name(table, asked.database or "default"))
 
     async def _insert(
         self, exchange: Exchange, asked: Asked, insert: Insert, body: IO[bytes]

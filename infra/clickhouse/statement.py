@@ -81,6 +81,12 @@ def parse(head: bytes) -> Query | Insert:
     return _query(head, first)
 
 
+def full_name(table: str, database: str) -> str:
+    """One spelling for a table, however a statement quotes or qualifies it."""
+    parts = [part.strip().strip('`"') for part in table.split(".", 1)]
+    return ".".join(parts if len(parts) == 2 else [database, *parts])
+
+
 def _tokens(text: bytes) -> Iterator[_Token]:
     depth = 0
     for match in _TOKEN.finditer(text):

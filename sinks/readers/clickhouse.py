@@ -29,11 +29,14 @@ class ClickHouseReader:
     """The read side of one model. One instance serves any number of concurrent requests."""
 
     def __init__(
-        self, model: ReadModel, client: Any, *, timeout_s: int = 10, rows_max: int = 10_000
+        self, model: ReadModel, url: str, *, timeout_s: int = 10, rows_max: int = 10_000
     ) -> None:
+        """Nothing is sent before the first read, so an API starts without its store."""
         self.model = model
         self._tables = ddl.checked(model)
-        self._client = client
+        self._url = url
+        self._timeout_s = timeout_s
+        self._client: Any = None
         self._limits = {
             "max_execution_time": timeout_s,
             "max_result_rows": rows_max,
@@ -44,20 +47,10 @@ class ClickHouseReader:
         self._until_s = 0.0
         self._looking = asyncio.Lock()
 
-    @classmethod
-    async def connect(
-        cls, model: ReadModel, url: str, *, timeout_s: int = 10, rows_max: int = 10_000
-    ) -> ClickHouseReader:
-        """A reader with a client of its own. Raises `SinkUnavailable`."""
-        with translated():
-            client = await clickhouse_connect.get_async_client(
-                dsn=url, autogenerate_session_id=False, send_receive_timeout=timeout_s + 1
-            )
-        return cls(model, client, timeout_s=timeout_s, rows_max=rows_max)
-
     async def close(self) -> None:
         """Release the connections."""
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
 
     async def live_version(self) -> int:
         """The version that reads go to."""
@@ -136,6 +129,12 @@ class ClickHouseReader:
     async def _look(self) -> None:
         until_s = time.monotonic() + LIVE_MS / 1000
         with translated():
+            if self._client is None:
+                self._client = await clickhouse_connect.get_async_client(
+                    dsn=self._url,
+                    autogenerate_session_id=False,
+                    send_receive_timeout=self._timeout_s + 1,
+                )
             found = await self._client.query(
                 "SELECT argMax(version, seq) FROM {facts:Identifier} WHERE fact = 'live'",
                 parameters={"facts": ddl.versions(self.model.name)},

@@ -51,23 +51,22 @@ class _Live:
 class RedisReader:
     """The read side of one model. One instance serves any number of concurrent requests."""
 
-    def __init__(self, model: ReadModel, client: Any) -> None:
+    def __init__(self, model: ReadModel, url: str, timeout_s: float = 2.0) -> None:
+        """Nothing is sent before the first read, so an API starts without its store."""
         self.model = model
-        self._client = client
+        self._url = url
+        self._options: dict[str, Any] = {
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s,
+        }
+        self._client: Any = None
         self._live: _Live | None = None
         self._looking = asyncio.Lock()
 
-    @classmethod
-    def connect(cls, model: ReadModel, url: str, timeout_s: float = 2.0) -> RedisReader:
-        """A reader with a client of its own; nothing is sent before the first read."""
-        client = redis.asyncio.Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
-        )
-        return cls(model, client)
-
     async def close(self) -> None:
         """Release the connections."""
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def live_version(self) -> int:
         """The version that reads go to."""
@@ -183,6 +182,8 @@ class RedisReader:
     async def _look(self) -> _Live:
         until_s = time.monotonic() + LIVE_MS / 1000
         with translated():
+            if self._client is None:
+                self._client = await _connected(self._url, self._options)
             version = int(await self._client.get(keys.live(self.model.name)) or 1)
             known = await self._client.smembers(keys.partitions(self.model.name, version))
         return _Live(version, tuple(sorted(int(p) for p in known)), until_s)
@@ -221,6 +222,20 @@ class RedisReader:
 
 Place = tuple[float, bytes]
 """−score and place: ascending, the order of a ranking."""
+
+
+async def _connected(url: str, options: Mapping[str, Any]) -> Any:
+    """A client of the server or Cluster at `url`."""
+    client: Any = redis.asyncio.Redis.from_url(url, **options)
+    try:
+        info = await client.info("cluster")
+    except BaseException:
+        await client.aclose()
+        raise
+    if not info.get("cluster_enabled"):
+        return client
+    await client.aclose()
+    return redis.asyncio.RedisCluster.from_url(url, **options)
 
 
 def _name(values: Mapping[str, Any], columns: Mapping[str, Any]) -> str:

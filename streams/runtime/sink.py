@@ -52,7 +52,8 @@ class Table:
 @dataclass(frozen=True)
 class Ranking:
     """Members ordered by score (highest first), then by `reached_ms` (earliest first), then by
-    member name. `board` columns name the board. Scores are integers, |score| < 2**53.
+    member name. `board` columns name the board. Scores are integers and saturate at
+    ±(2**53 − 1); `reached_ms` lies within ±2**52. A member belongs to one log partition.
     """
 
     name: str
@@ -170,6 +171,11 @@ class Sink(Protocol):
     """
 
     model: ReadModel
+    atomic: bool
+    """True: rows and position move together. False (ClickHouse): after a crash rows may be ahead
+    of the position, until the same range is folded again; a fold must not start from them, so a
+    projection with `restores` needs an atomic sink.
+    """
 
     def live_version(self) -> int:
         """The version that answers reads and that live agents write; 1 when none is set."""
@@ -184,7 +190,8 @@ class Sink(Protocol):
         ...
 
     def write(self, version: int, write: Write) -> None:
-        """Apply all of `write` or nothing, and return only when it is durable.
+        """Apply all of `write` or nothing (see `atomic`), and return only when it is durable.
+        Expired rows may go some writes later, because a store bounds the work of one write.
 
         Raises `FenceRefused` when the stored position is not `write.expected`, and
         `SinkUnavailable` when the outcome is unknown: then `load` tells, and the same write may

@@ -203,6 +203,11 @@ class TestValues:
         with pytest.raises(BadValue):
             checker("double")(value)
 
+    def test_a_float_has_32_bits(self) -> None:
+        assert checker("float")(3.4e38) == 3.4e38
+        with pytest.raises(BadValue, match="32-bit"):
+            checker("float")(1e39)
+
     def test_an_enum_has_its_symbols(self) -> None:
         check = checker({"type": "enum", "name": "E", "symbols": ["A", "B"]})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_a_member_twice_in_one_change_is_refused(ranking_rig: Rig) -> None:
 @pytest.fixture
 async def reading() -> AsyncIterator[tuple[RedisRig, RedisReader]]:
     rig = RedisRig(rankings=True)
-    reader = RedisReader.connect(rig.model, rig.url)
+    reader = RedisReader(rig.model, rig.url)
     yield rig, reader
     await reader.close()
     rig.close()
@@ -169,6 +170,62 @@ async def test_ranks_over_partitions_are_exact(reading: tuple[RedisRig, RedisRea
     assert await reader.rank("scores", at, "nobody") is None
     assert await reader.around("scores", {"day_ms": 9, "game": "go"}, "a0", 3) == []
     assert await reader.top("scores", {"day_ms": 9, "game": "go"}, 3) == []
+
+
+tied = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["", "a", "aa", "a\x00", "b", "é", "日"]),
+        st.integers(-1, 1),
+        st.integers(-1, 1),
+    ),
+    max_size=12,
+    unique_by=lambda row: row[1],
+)
+
+
+@pytest.mark.stack
+@several
+@given(st.lists(st.tuples(st.sampled_from(list(RankMerge)), tied), min_size=1, max_size=4))
+def test_every_read_is_that_of_the_naive_model(
+    script: list[tuple[RankMerge, list[tuple[int, str, int, int]]]],
+) -> None:
+    """Members move between places, in three partitions; a member has one partition."""
+    rig, board, home = RedisRig(), {}, {}
+    sink, at = rig.sink(), {"day_ms": 0, "game": "go"}
+    for i, (how, rows_) in enumerate(script):
+        for partition in range(3):
+            new = [(0, "go", member, score, reached) for p, member, score, reached in rows_
+                   if home.setdefault(member, p) == partition]  # fmt: skip
+            naive(board, how, new, set())
+            sink.write(1, span(i or None, i + 1, ranked(*new, merge=how), partition=partition))
+    expected = order(board, 0, "go")
+
+    async def reads() -> None:
+        reader = RedisReader(rig.model, rig.url)
+        assert await reader.top("scores", at, 100) == expected
+        assert await reader.count("scores", at) == len(expected)
+        for place, one in enumerate(expected):
+            near = expected[max(0, place - 2) : place + 3]
+            assert await reader.around("scores", at, one.member, 2) == near
+        await reader.close()
+
+    asyncio.run(reads())
+    rig.close()
+
+
+@pytest.mark.stack
+def test_boards_that_went_leave_no_key() -> None:
+    rig = RedisRig()
+    sink = rig.sink()
+    sink.write(1, span(None, 1))
+    bare = set(rig.snapshot())
+    many = [(d, "go", f"p{i}", i, i) for d in range(3) for i in range(50)]
+    sink.write(1, span(1, 2, ranked(*many)))
+    sink.write(1, span(2, 3, unranked("p7", "p8"), expire={"scores": 2}))
+    sink.write(1, span(3, 4, unranked(*(f"p{i}" for i in range(50)))))
+    assert {key for key in set(rig.snapshot()) - bare if not key.endswith(b":tables")} == set()
+    rig.close()
 
 
 @pytest.mark.stack

@@ -26,11 +26,11 @@ async def reading(
     reader: redis.RedisReader | clickhouse.ClickHouseReader
     if request.param == "redis":
         rig = RedisRig(rankings=False)
-        reader = redis.RedisReader.connect(rig.model, rig.url)
+        reader = redis.RedisReader(rig.model, rig.url)
     else:
         rig = ClickHouseRig()
         rig.sink().prepare(1)
-        reader = await clickhouse.ClickHouseReader.connect(rig.model, rig.url, rows_max=50)
+        reader = clickhouse.ClickHouseReader(rig.model, rig.url, rows_max=50)
     yield rig, reader
     await reader.close()
     rig.close()
@@ -86,7 +86,7 @@ async def test_clickhouse_queries_are_parameterised_and_limited() -> None:
     sink.prepare(1)
     sink.write(1, span(None, 1, windows((0, "a' OR 1=1 --", 1), (0, "b", 2)), events(*range(60))))
     sink.write(1, span(1, 2, windows((0, "b", 5))))
-    reader = await clickhouse.ClickHouseReader.connect(rig.model, rig.url, rows_max=50)
+    reader = clickhouse.ClickHouseReader(rig.model, rig.url, rows_max=50)
     sql = "SELECT campaign, clicks FROM {windows:Identifier} FINAL WHERE campaign = {name:String}"
     assert (await reader.query(sql, name="a' OR 1=1 --")).rows() == [("a' OR 1=1 --", 1)]
     assert (await reader.query(sql, name="b")).rows() == [("b", 5)]
@@ -100,9 +100,10 @@ async def test_a_store_that_is_away_is_unavailable() -> None:
     from tests.drivers.model import read_model
 
     model = read_model(rankings=False)
-    reader = redis.RedisReader.connect(model, "redis://127.0.0.1:1/0")
-    with pytest.raises(SinkUnavailable):
-        await reader.applied()
-    await reader.close()
-    with pytest.raises(SinkUnavailable):
-        await clickhouse.ClickHouseReader.connect(model, "http://default@127.0.0.1:1/default")
+    for reader in (
+        redis.RedisReader(model, "redis://127.0.0.1:1/0"),
+        clickhouse.ClickHouseReader(model, "http://default@127.0.0.1:1/default"),
+    ):
+        with pytest.raises(SinkUnavailable):
+            await reader.applied()
+        await reader.close()

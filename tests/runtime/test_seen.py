@@ -52,7 +52,7 @@ def empty(horizon_ms=HORIZON):
     return SeenIds("id", "t", ("c",), horizon_ms)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.one_of(ROWS, SLOWLY), st.lists(st.integers(1, 40), max_size=6))
 def test_verdicts_equal_row_by_row_for_every_cut(raw, cuts):
     rows, after = on_time(raw)

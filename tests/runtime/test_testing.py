@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.runtime.outcome import Fate, Outcome, RowsLost
-from streams.runtime.position import NO_WATERMARK, Position
+from streams.runtime.position import NO_WATERMARK, FilterState, Position
 from streams.runtime.sink import FenceRefused
-from streams.runtime.step import advance, flush, join, restore
+from streams.runtime.step import Refused, advance, flush, join, restore
 from streams.runtime.testing import Harness, assert_replay_deterministic
 from streams.runtime.window import Emit, hopping, session, tumbling
 from tests.runtime.clicks import CLICKED, Clicked, clicks, projection, spec
@@ -335,3 +335,39 @@ def test_flush_is_an_empty_span_and_join_needs_neighbours():
     assert early.expected == early.position == c.position
     h.crash()
     assert flush(h.projection, h.memory, "t", 0) is None
+
+
+def test_counterexample_14_the_reader_rule_is_stored_as_it_was_before_low_and_at_next():
+    """With F@next at low the replay would drop every row; with none it would accept repeats."""
+    h = harness(tumbling(spec(), 4), bound=0)
+    h.send(*clicks(0, 5, 6))
+    rules = [FilterState(seq=n) for n in range(4)]
+    memory, writes = h.memory, []
+    for n in range(3):
+        batch, _ = h._batch(memory, h._log[n : n + 1])
+        step = advance(h.projection, memory, batch, Refused(filter_after=rules[n + 1]))
+        memory = step.memory
+        writes.append(step.write.position)
+    assert [(p.low_offset, p.filter_low, p.filter_next) for p in writes] == [
+        (0, None, rules[1]),
+        (1, rules[1], rules[2]),
+        (1, rules[1], rules[3]),
+    ]
+    again = restore(h.projection, h.topic_id, writes[1])
+    assert again.now.filter == rules[1]
+    whole, _ = h._batch(again, h._log[1:])
+    step = advance(h.projection, again, whole, Refused(filter_after=rules[3]))
+    assert step.write.position == writes[2]
+    assert step.memory.marks.spans[-1].start.filter == rules[2]
+
+
+def test_refused_rows_are_counted_once_also_across_the_position():
+    h = harness(tumbling(spec(), 100))
+    h.send(*clicks(0, 1))
+    h.run()
+    again = restore(h.projection, h.topic_id, h.sink.position)
+    h.send(*clicks(2, 3, first=2))
+    whole, _ = h._batch(again, [h._log[0], h._log[2]])
+    refused = Refused({Fate.STALE: [1, 3]})
+    step = advance(h.projection, again, replace(whole, next_offset=4), refused)
+    assert step.write.position.counts == {Fate.APPLIED: 3, Fate.STALE: 1}

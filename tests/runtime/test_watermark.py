@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.runtime.position import NO_WATERMARK
@@ -33,6 +33,7 @@ def naive(events, before, bound):
     return marks, before
 
 
+@settings(deadline=None)
 @given(EVENTS, st.integers(0, 30), st.integers(0, 20), st.sampled_from([NO_WATERMARK, 5]))
 def test_every_cut_and_mix_of_record_types_equals_row_by_row(events, cut, bound, before):
     expected, after = naive(events, before, bound)

@@ -20,7 +20,7 @@ from streams.runtime.window import session
 from tests.runtime.window_model import CUTS, EMITS, LOGS, Model, log, play, spec
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(LOGS, CUTS, EMITS, st.integers(1, 9), st.sampled_from([0, 2, 7]), st.sampled_from([0, 1, 5]))
 def test_equal_the_row_by_row_model_for_every_cut(raw, cuts, emit, gap, lateness, bound):
     rows, after = log(raw, bound)

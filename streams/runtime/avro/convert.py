@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from streams.runtime.avro import nested
 from streams.runtime.avro.plan import Column
@@ -43,6 +44,18 @@ _PRIMITIVE = {
     "string": pl.String,
     "enum": pl.String,
     "null": pl.Null,
+}
+
+
+_SAMPLES = {
+    "boolean": False,
+    "int": 0,
+    "long": 0,
+    "float": 0.0,
+    "double": 0.0,
+    "bytes": b"",
+    "string": "",
+    "null": None,
 }
 
 
@@ -142,6 +155,33 @@ def from_values(values: Sequence[Any], c: Column) -> pl.Series:
         texts = [None if v is None else json.dumps(_tagged(v), default=_text) for v in values]
         return pl.Series(c.name, texts, dtype=pl.String)
     return pl.Series(c.name, [_plain(v, t) for v in values], dtype=_raw_dtype(t), strict=True)
+
+
+def check_dtype(c: Column, record: str) -> None:
+    """`TypeError` if the dtype cannot hold the field: the catalogue's fault, not poison."""
+    if c.dtype in {pl.Object, pl.String}:
+        return
+    try:
+        cast(from_values([_sample(c.reader.type)], c), c)
+    except (Exception, PanicException) as error:
+        raise TypeError(f"{record}: field {c.name} cannot be {c.dtype}") from error
+
+
+def _sample(t: Type) -> Any:
+    """Some value of the type."""
+    inner = t.required
+    match inner:
+        case None:
+            return None
+        case Type(kind="array", items=Type() as items):
+            return [_sample(items)]
+        case Type(kind="map", items=Type() as values):
+            return {"": _sample(values)}
+        case Type(kind="record", fields=fields):
+            return {f.name: _sample(f.type) for f in fields}
+        case Type(kind="enum", symbols=symbols):
+            return symbols[0]
+    return bytes(inner.size) if inner.kind == "fixed" else _SAMPLES[inner.kind]
 
 
 def _steps(t: Type) -> tuple[Any, ...]:

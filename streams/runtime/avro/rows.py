@@ -13,7 +13,7 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from streams.runtime.avro.container import HEADER_BYTES
-from streams.runtime.avro.convert import bad_rows, cast, from_values
+from streams.runtime.avro.convert import bad_rows, cast, check_dtype, from_values
 from streams.runtime.avro.plan import Plan
 from streams.runtime.avro.schema import without_logical
 from streams.runtime.avro.strict import Malformed, check
@@ -26,6 +26,8 @@ class RowReader:
         self._plan = plan
         # fastavro resolves, so nothing of the writer's types is left to look at.
         self._columns = [replace(c, writer=None) for c in plan.columns]
+        for c in self._columns:
+            check_dtype(c, plan.record.fullname)
 
     @cached_property
     def _schemas(self) -> tuple[Any, Any]:

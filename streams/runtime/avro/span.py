@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.exceptions import PanicException
 
-from streams.runtime.avro.container import Unreadable
+from streams.runtime.avro.container import Suspects, Unreadable
 from streams.runtime.avro.convert import bad_rows, cast, default_column
 from streams.runtime.avro.plan import Plan, raw_name
 from streams.runtime.avro.rows import RowReader
@@ -68,6 +69,12 @@ class SpanReader:
         if self.plan.container is None:
             raise Unreadable("not columnar")
         raw, bad = self.plan.container.read(values, self.plan.header)
+        try:
+            return self._converted(raw, bad)
+        except (Exception, PanicException) as error:
+            raise Unreadable(type(error).__name__) from error
+
+    def _converted(self, raw: pl.DataFrame, bad: Suspects) -> tuple[pl.DataFrame, Rows | None]:
         for c in self.plan.columns:
             mask = None if c.position is None else bad_rows(raw[raw_name(c)], c)
             if mask is not None:

@@ -71,7 +71,7 @@ class Lane(faust.Service):  # type: ignore[misc]
             wiring.journals / f"{projection.name}.journal", crashed=wiring.crashed
         )
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{projection.name}")
-        self._metrics = wiring.metrics.agent(
+        self.metrics = wiring.metrics.agent(
             projection.name,
             system=wiring.system,
             topic=projection.topic.name,
@@ -82,7 +82,7 @@ class Lane(faust.Service):  # type: ignore[misc]
             self._sink,
             Decoder(projection.topic, wiring.schemas, projection.columns),
             KafkaOutbox(lambda: kafka.producer(wiring.kafka, **LETTERS)),
-            self._metrics,
+            self.metrics,
             bounds=self._bounds,
             restart=self._restart,
             commit=self._commit,
@@ -95,8 +95,8 @@ class Lane(faust.Service):  # type: ignore[misc]
             locate=self.pump.locate,
             hand=self._hand,
             failed=self._failed,
-            left=self._metrics.revoked,
-            ends=self._metrics.log_end,
+            left=self.metrics.revoked,
+            ends=self.metrics.log_end,
             rows_max=projection.rows_max,
             linger_ms=projection.linger_ms,
             idle_ms=projection.idle_ms,
@@ -115,7 +115,7 @@ class Lane(faust.Service):  # type: ignore[misc]
                     self._end(error)
                 finally:
                     self._reader.done()
-                    self._metrics.queue(self._reader.queued_rows)
+                    self.metrics.queue(self._reader.queued_rows)
 
         return fold
 
@@ -198,13 +198,16 @@ class LaneApp(faust.App):  # type: ignore[misc]
 
 
 async def build_app(
-    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int
+    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
 ) -> LaneApp:
-    """A Faust app with one lane per projection and the probes; nothing reads before it starts."""
+    """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
+    that Faust may keep files in.
+    """
     app = LaneApp(
         name,
         broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
         store="memory://",
+        datadir=data,
         web_port=web_port,
         web_host="127.0.0.1",
         logging_config=None,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.clickhouse.errors import ServerError
-from infra.clickhouse.statement import Insert, Query, parse
+from infra.clickhouse.statement import Insert, Query, full_name, parse
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,11 @@ def test_insert_is_split_before_its_data(
 )
 def test_insert_from_select_is_a_query(sql: str, table: str) -> None:
     assert parse(sql.encode()) == Query(table=table)
+
+
+@pytest.mark.parametrize("table", ["t", "`t`", '"t"', "d.t", "`d`.t", '"d"."t"', "d . t"])
+def test_a_table_has_one_name(table: str) -> None:
+    assert full_name(table, "d") == "d.t"
 
 
 @pytest.mark.parametrize("sql", ["", "  ", "-- nothing", "/* open"])

@@ -125,3 +125,13 @@ def test_a_value_without_a_fate_or_with_two_is_an_error_of_ours() -> None:
 
 def test_only_tombstones() -> None:
     assert Decoder(TOPIC, SOURCE).decode([None, None]).tombstones == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.Int64, pl.List(pl.Int64), pl.Struct({"k": pl.Object})], ids=str
+)
+def test_a_wrong_dtype_in_the_catalogue_is_loud_and_not_poison(dtype: object) -> None:
+    schema = record_schema({"name": "m", "type": {"type": "map", "values": "long"}})
+    decoder = Decoder(topic(record_type(schema, {"m": dtype})), MemorySource({1: schema}))
+    with pytest.raises(TypeError, match="field m cannot be"):
+        decoder.decode(encode(schema, {"m": {"a": 1}}))
