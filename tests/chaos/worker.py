@@ -56,9 +56,7 @@ class Fragile:
 
 def projections(run: str) -> dict[str, Projection]:
     """The read models of a run: the product's, under other names."""
-    by_name = {
-        one.name: one for one in (*ads.SYSTEM.projections, *leaderboard.SYSTEM.projections)
-    }
+    by_name = {one.name: one for one in (*ads.SYSTEM.projections, *leaderboard.SYSTEM.projections)}
     events, scores = f"{run}.events", f"{run}.scores"
 
     def renamed(name: str, new: str, topic: str, source: Any) -> Projection:
