@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import httpx
 from confluent_kafka import KafkaException
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -19,7 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from api import health, problem
 from api.auth import Authenticate, Verifier
-from api.keys import KeyFile, Keys, KeyUrl
+from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
 from api.responder import Responder
@@ -127,14 +128,14 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         lambda: {t.name: schema_ids(t, settings.registry) for t in topics}
     )
     encoders = {t.name: Encoder(t, ids[t.name]) for t in topics}
-    verifier = Verifier(key_source(settings), settings.api.issuer, settings.api.audience)
     async with (
+        key_source(settings) as keys,
         LogProducer.open(settings.kafka, encoders) as producer,
         open_readers(settings) as readers,
     ):
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
-            verifier=verifier,
+            verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
             readers=readers,
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
@@ -161,11 +162,14 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
         }
 
 
-def key_source(settings: Settings) -> Keys:
+@asynccontextmanager
+async def key_source(settings: Settings) -> AsyncIterator[Keys]:
     """Where tokens' keys come from: URL, else file, else the development issuer's file."""
-    if settings.api.keys_url is not None:
-        return KeyUrl(settings.api.keys_url)
-    return KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+    if settings.api.keys_url is None:
+        yield KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+        return
+    async with httpx.AsyncClient(timeout=FETCH_TIMEOUT_S) as client:
+        yield KeyUrl(settings.api.keys_url, client)
 
 
 async def _ready(settings: Settings, topics: tuple[Topic, ...]) -> Readiness:
