@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +75,25 @@ def _await_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
     raise TimeoutError(log.read_text()[-4_000:])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Api:
-    """The API's client, as somebody with all scopes."""
+    """The API's client, as somebody with all scopes who reads all own writes."""
 
     client: httpx.AsyncClient
+    written: dict[str, int] = field(default_factory=dict)
+    """Topic and partition → the last offset."""
 
-    async def write(self, path: str, body: Any) -> str:
-        """POST, and the position to read after."""
+    async def write(self, path: str, body: Any) -> None:
+        """POST, and remember the position."""
         answer = await self.client.post(path, json=body)
         assert answer.status_code == 202, answer.text
-        return answer.headers["Headrace-Position"]
+        self.written |= offsets(answer.headers["Headrace-Position"])
 
-    async def read(self, path: str, after: str, **params: Any) -> Any:
-        """GET once the read model has passed the position. It may have the whole log to fold
-        first, so 504 and 503 are asked again.
+    async def read(self, path: str, **params: Any) -> httpx.Response:
+        """GET once the read model has passed all that was written. It may have the whole log to
+        fold first, so 504 and 503 are asked again.
         """
+        after = ", ".join(f"{place}/{offset}" for place, offset in self.written.items())
         headers = {"Headrace-After": after, "Prefer": "wait=10"}
         until_s = time.monotonic() + READ_TIMEOUT_S
         while True:
@@ -98,15 +101,15 @@ class Api:
             if answer.status_code not in {503, 504} or time.monotonic() > until_s:
                 break
         if answer.status_code == 200:
-            assert passed(answer.headers["Headrace-Applied"], after)
+            applied = offsets(answer.headers["Headrace-Applied"])
+            assert all(applied[place] >= offset for place, offset in self.written.items())
         return answer
 
 
-def passed(applied: str, after: str) -> bool:
-    """Whether the first header's positions are all at or beyond the second's."""
-    at = dict(one.rsplit("/", 1) for one in applied.split(", "))
-    wanted = dict(one.rsplit("/", 1) for one in after.split(", "))
-    return all(int(at.get(place, -1)) >= int(offset) for place, offset in wanted.items())
+def offsets(header: str) -> dict[str, int]:
+    """Topic and partition → offset, of a header's positions."""
+    found = (one.rsplit("/", 1) for one in header.split(", "))
+    return {place: int(offset) for place, offset in found}
 
 
 @asynccontextmanager

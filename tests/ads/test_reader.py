@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from schemas.ads.events import EVENTS
-from sinks.ads.history import AdsAudit, AdsHistory, Adjustment, Audit
+from sinks.ads.history import Adjustment, AdsAudit, AdsHistory, Audit
 from sinks.ads.windows import AdsReader, AdTotals, CampaignTotals, Minute, Totals
 from sinks.drivers import clickhouse
 from sinks.drivers.redis import RedisSink, connect
