@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import httpx
 from confluent_kafka import KafkaException
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -19,8 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from api import health, problem
 from api.auth import Authenticate, Verifier
-from api.keys import KeyFile, Keys, KeyUrl
+from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
+from api.positions import Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard
 from api.services import CountedProducer, Readiness, Services
@@ -77,6 +79,7 @@ def create_app(
     app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
+    app.state.waiting = Waiting(max(1, limits.concurrency_max // 2))
     problem.install(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -120,21 +123,26 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         lambda: {t.name: schema_ids(t, settings.registry) for t in topics}
     )
     encoders = {t.name: Encoder(t, ids[t.name]) for t in topics}
-    verifier = Verifier(key_source(settings), settings.api.issuer, settings.api.audience)
-    async with LogProducer.open(settings.kafka, encoders) as producer:
+    async with (
+        key_source(settings) as keys,
+        LogProducer.open(settings.kafka, encoders) as producer,
+    ):
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
-            verifier=verifier,
+            verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
         )
 
 
-def key_source(settings: Settings) -> Keys:
+@asynccontextmanager
+async def key_source(settings: Settings) -> AsyncIterator[Keys]:
     """Where tokens' keys come from: URL, else file, else the development issuer's file."""
-    if settings.api.keys_url is not None:
-        return KeyUrl(settings.api.keys_url)
-    return KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+    if settings.api.keys_url is None:
+        yield KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+        return
+    async with httpx.AsyncClient(timeout=FETCH_TIMEOUT_S) as client:
+        yield KeyUrl(settings.api.keys_url, client)
 
 
 async def _ready(settings: Settings, topics: tuple[Topic, ...]) -> Readiness:

@@ -22,7 +22,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Header
 
-from api.problem import InputError, Problem, invalid
+from api.problem import InputError, Problem, busy, invalid
 from connectors.producer import RecordMetadata
 
 POSITION = "Headrace-Position"
@@ -55,6 +55,25 @@ class After:
 
     offsets: Mapping[Partition, int]
     wait_ms: int = WAIT_MS
+
+    def passed(self, applied: Mapping[Partition, int]) -> bool:
+        """Whether a read model with these next offsets has folded all that is wanted."""
+        return all(applied.get(place, 0) > offset for place, offset in self.offsets.items())
+
+
+class Waiting:
+    """Bounds the reads that wait at once, so that they cannot take all places of the server."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+
+    def __enter__(self) -> None:
+        if self._free <= 0:
+            raise busy("as many reads as may already wait for their position")
+        self._free -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._free += 1
 
 
 def header(written: Iterable[RecordMetadata]) -> str:
@@ -89,7 +108,7 @@ def _bad(detail: str) -> Problem:
     return invalid(f"{AFTER}: {detail}", InputError(detail=detail, parameter=AFTER))
 
 
-def after(
+async def after(
     positions: Annotated[
         str | None,
         Header(
@@ -116,23 +135,33 @@ def after(
     return After(parse(positions or ""), wait_ms)
 
 
-async def wait_for(wanted: After, source: AppliedSource, topics: Iterable[str]) -> str:
+async def wait_for(
+    wanted: After, source: AppliedSource, topics: Iterable[str], waiting: Waiting
+) -> str:
     """Wait until the source has passed what is wanted; returns the `Headrace-Applied` value.
 
     Call it before the read: positions only grow, so the answer then holds at least that much.
-    Raises 422 for a topic the read model does not fold (waiting for it would never end) and 504
-    when the time is over.
+    Raises 422 for a topic the read model does not fold (waiting for it would never end), 503
+    when too many wait already, and 504 when the time is over.
     """
     known = frozenset(topics)
     foreign = sorted({topic for topic, _ in wanted.offsets if topic not in known})
     if foreign:
         raise _bad(f"this read model folds {', '.join(sorted(known))}, not {foreign[0]}")
+    applied = await source.applied()
+    if not wanted.passed(applied):
+        with waiting:
+            applied = await _wait(wanted, source)
+    return _text({place: at - 1 for place, at in applied.items() if at > 0})
+
+
+async def _wait(wanted: After, source: AppliedSource) -> Mapping[Partition, int]:
     deadline_s = time.monotonic() + wanted.wait_ms / 1_000
     pause_ms, pause_ms_max = LOOK_MS
     while True:
         applied = await source.applied()
-        if all(applied.get(place, 0) > offset for place, offset in wanted.offsets.items()):
-            return _text({place: at - 1 for place, at in applied.items() if at > 0})
+        if wanted.passed(applied):
+            return applied
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             raise _not_yet(wanted, applied)

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, Response
+from fastapi import Depends, Request, Response
 
 from api.positions import APPLIED, After, after, wait_for
 from api.problem import Problem
 from api.services import ServicesDep
 from streams.runtime.topic import Topic
 
-Fresh = Callable[[ServicesDep, Annotated[After, Depends(after)], Response], Awaitable[Any]]
+Fresh = Callable[[Request, ServicesDep, Annotated[After, Depends(after)], Response], Awaitable[Any]]
 
 
 def fresh(system: str, *topics: Topic) -> Fresh:
@@ -26,7 +26,10 @@ def fresh(system: str, *topics: Topic) -> Fresh:
     names = tuple(topic.name for topic in topics)
 
     async def found(
-        services: ServicesDep, wanted: Annotated[After, Depends(after)], response: Response
+        request: Request,
+        services: ServicesDep,
+        wanted: Annotated[After, Depends(after)],
+        response: Response,
     ) -> Any:
         source = services.readers.get(system)
         if source is None:
@@ -36,7 +39,7 @@ def fresh(system: str, *topics: Topic) -> Fresh:
                 f"this server has no read model of {system}",
                 headers={"Retry-After": "60"},
             )
-        response.headers[APPLIED] = await wait_for(wanted, source, names)
+        response.headers[APPLIED] = await wait_for(wanted, source, names, request.app.state.waiting)
         return source
 
     return found

@@ -13,7 +13,8 @@ from typing import Any
 
 import fastavro
 
-from connectors.values import BadValue, Check, checker
+from connectors.scalars import BadValue, Check
+from connectors.values import checker
 from streams.runtime.topic import RecordType, Topic
 
 KEY_BYTES_MAX = 1_024
@@ -41,6 +42,7 @@ class Encoder:
         if missing:
             raise ValueError(f"topic {topic.name}: no schema id for {missing}")
         self.topic = topic
+        self.schema_ids = dict(schema_ids)
         self._writers: dict[str, _Writer] = {}
         for record in topic.records:
             writer = _Writer(record, topic.key, schema_ids[record.fullname])

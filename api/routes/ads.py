@@ -120,7 +120,7 @@ router = APIRouter(
 )
 
 
-def span_ms(
+async def span_ms(
     since: Annotated[QueryInstant, Query(alias="from", description="First minute, inclusive.")],
     until: Annotated[QueryInstant, Query(alias="to", description="Last minute, exclusive.")],
 ) -> tuple[int, int]:

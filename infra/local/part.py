@@ -14,7 +14,7 @@ from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
 Say = Callable[[str], None]
-"""Shows one line of progress."""
+"""Shows one line: for good (`say`), or until the next one comes (`progress`)."""
 Way = Literal["native", "docker"]
 
 
@@ -27,6 +27,7 @@ class Site:
     settings: Settings
     """Addresses of the parts this one needs, and the part's own fixed address if there is one."""
     say: Say
+    progress: Say
     way: Way = "native"
 
 

@@ -48,7 +48,7 @@ def holder(port: int) -> str:
     for c in connections:
         if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid:
             try:
-                command = " ".join(psutil.Process(c.pid).cmdline())
+                command = " ".join(psutil.Process(c.pid).cmdline()).strip()
             except psutil.Error:
                 command = "?"
             return f"pid {c.pid} ({command[:120]})"

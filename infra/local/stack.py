@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import psutil
@@ -24,6 +24,7 @@ from infra.local import compose, ports, process
 from infra.local.home import Home, read_json, write_json
 from infra.local.part import Part, Site, Way
 from infra.local.parts import DEFAULT, PARTS
+from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
 LOG_LINES = 20
@@ -110,6 +111,8 @@ class Stack:
                     return
                 del starting[part.name]
             else:
+                if not part.ready(Settings.read()):
+                    may_take(part, fixed)
                 self._stop(part)
         if fixed is not None and part.ready(Settings.read()):
             self._say(part.name, f"given: answers at {fixed[0]}:{fixed[1]}")
@@ -119,7 +122,7 @@ class Stack:
     def _start(self, part: Part, starting: dict[str, Site]) -> None:
         site = self._site(part, self._ports(part))
         self.home.set_ports(part.name, site.ports)
-        launch = part.prepare(site) if site.way == "native" else None
+        launch = self._prepared(part, site)
         self._say(part.name, f"starting on port {site.ports['main']} ({site.way})")
         starting[part.name] = site
         record = self.home.run(part.name)
@@ -132,6 +135,14 @@ class Stack:
                 process.start(launch, record, self.home.log(part.name))
         except process.NotStarted as error:
             raise StackError(self._told(part, str(error))) from error
+
+    def _prepared(self, part: Part, site: Site) -> Launch | None:
+        """What to launch natively; downloads show how far they are."""
+        if site.way != "native":
+            return None
+        with self.console.status(f"preparing {part.name}") as shown:
+            progress = lambda line: shown.update(f"{part.name}: {escape(line)}")  # noqa: E731
+            return part.prepare(replace(site, progress=progress))
 
     def _finish(self, part: Part, starting: dict[str, Site]) -> None:
         """Wait until a part that is starting answers, then publish its address."""
@@ -167,13 +178,14 @@ class Stack:
         """Wait for the answer of our own process; `False` when that has ended."""
         settings = self._reached(part, site)
         ends = time.monotonic() + part.ready_within_s
-        while time.monotonic() < ends:
-            ready = part.ready(settings)
-            if not self._runs(part):
-                return False
-            if ready:
-                return True
-            time.sleep(0.1)
+        with self.console.status(f"waiting for {part.name}"):
+            while time.monotonic() < ends:
+                ready = part.ready(settings)
+                if not self._runs(part):
+                    return False
+                if ready:
+                    return True
+                time.sleep(0.1)
         raise StackError(self._told(part, f"did not answer in {part.ready_within_s:.0f} s"))
 
     def _stop(self, part: Part) -> bool:
@@ -194,11 +206,8 @@ class Stack:
         fixed = fixed_address(part)
         if fixed is None:
             return ports.choose(part.ports, remembered, reserved, self.home.root)
-        host, port = fixed
-        variable = " and ".join(part.variables)
-        if host not in LOOPBACK:
-            raise StackError(f"{part.name}: nothing answers at {host}:{port} ({variable})")
-        ports.require(port, f"fixed by {variable}")
+        may_take(part, fixed)
+        port = fixed[1]
         others = {role: default for role, default in part.ports.items() if role != "main"}
         chosen = ports.choose(others, remembered, reserved | {port}, self.home.root)
         return {"main": port, **chosen}
@@ -209,6 +218,7 @@ class Stack:
             ports=chosen,
             settings=Settings.read(),
             say=lambda line: self._say(part.name, line),
+            progress=lambda _: None,
             way=self._way(part),
         )
 
@@ -281,6 +291,15 @@ def fixed_address(part: Part) -> tuple[str, int] | None:
     if not names & set(part.variables):
         return None
     return part.address(Settings.read())
+
+
+def may_take(part: Part, fixed: tuple[str, int]) -> None:
+    """Raise unless we may start a server at an address that the environment fixes."""
+    host, port = fixed
+    variable = " and ".join(part.variables)
+    if host not in LOOPBACK:
+        raise StackError(f"{part.name}: nothing answers at {host}:{port} ({variable})")
+    ports.require(port, f"fixed by {variable}")
 
 
 def memory_bytes(found: psutil.Process) -> int | None:

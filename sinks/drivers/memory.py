@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from sinks.drivers.check import SCORE_MAX, check
+from sinks.drivers.rows import supported
 from streams.runtime.position import Position
 from streams.runtime.sink import (
     Changes,
@@ -112,6 +113,7 @@ class MemorySink:
     atomic = True
 
     def __init__(self, model: ReadModel, store: MemoryStore) -> None:
+        supported(model)
         self.model = model
         self.store = store
 

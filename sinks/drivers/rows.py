@@ -2,7 +2,8 @@
 
 `1700000000000,"c-1"` reads well in a console, keeps integers exact (no doubles: Redis's cjson
 rounds above 2**53), is injective, and is made and taken apart without Python per row. Bytes are
-base64. The encoding of a row is the encodings of its parts joined by a comma.
+base64, instants integers in their unit since 1970. The encoding of a row is the encodings of its
+parts joined by a comma.
 """
 
 from __future__ import annotations
@@ -38,11 +39,9 @@ def supported(model: ReadModel) -> None:
 
 def _exact(dtype: Any) -> bool:
     if isinstance(dtype, pl.List):
-        return (
-            not isinstance(dtype.inner, pl.List)
-            and dtype.inner != pl.Binary
-            and _exact(dtype.inner)
-        )
+        return dtype.inner not in (pl.List, pl.Binary, pl.Datetime) and _exact(dtype.inner)
+    if isinstance(dtype, pl.Datetime):
+        return dtype.time_unit in ("ms", "us") and dtype.time_zone == "UTC"
     scalar = (pl.String, pl.Boolean, pl.Binary, pl.Float32, pl.Float64)
     return dtype in scalar or (dtype.is_integer() and dtype not in (pl.Int128, pl.UInt128))
 
@@ -57,7 +56,9 @@ def encoded(frame: pl.DataFrame, columns: Iterable[str]) -> pl.Series:
 
 def _text(column: str, dtype: Any) -> pl.Expr:
     value = pl.col(column)
-    if dtype.is_integer() or dtype == pl.Boolean:
+    if isinstance(dtype, pl.Datetime):
+        value = value.to_physical()
+    if dtype.is_integer() or dtype in (pl.Boolean, pl.Datetime):
         return value.cast(pl.String).fill_null("null")
     if dtype == pl.Binary:
         value = value.bin.encode("base64")
@@ -70,7 +71,18 @@ def decoded(texts: Iterable[bytes], schema: Mapping[str, Any]) -> pl.DataFrame:
     lines = orjson.loads(b"[[" + b"],[".join(texts) + b"]]")
     if lines == [[]]:
         return pl.DataFrame(schema=schema)
-    plain = {c: pl.String if dtype == pl.Binary else dtype for c, dtype in schema.items()}
+    plain = {c: _plain(dtype) for c, dtype in schema.items()}
     frame = pl.DataFrame(lines, schema=plain, orient="row")
     binary = [c for c, dtype in schema.items() if dtype == pl.Binary]
-    return frame.with_columns(pl.col(c).str.decode("base64") for c in binary)
+    instants = [c for c, dtype in schema.items() if isinstance(dtype, pl.Datetime)]
+    return frame.with_columns(
+        *(pl.col(c).str.decode("base64") for c in binary),
+        *(pl.col(c).cast(schema[c]) for c in instants),
+    )
+
+
+def _plain(dtype: Any) -> Any:
+    """The type a value has in the text."""
+    if isinstance(dtype, pl.Datetime):
+        return pl.Int64
+    return pl.String if dtype == pl.Binary else dtype

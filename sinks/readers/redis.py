@@ -18,8 +18,9 @@ import polars as pl
 import redis.asyncio
 from redis.exceptions import NoScriptError
 
-from sinks.drivers.redis import Script, keys, table_texts
+from sinks.drivers.redis import keys, table_texts
 from sinks.drivers.redis.errors import translated
+from sinks.drivers.redis.scripts import Script
 from sinks.drivers.rows import decoded, encoded
 from streams.runtime.position import Position
 from streams.runtime.sink import Ranking, ReadModel, Table

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
+import structlog
 from fastapi import FastAPI
 
 from api.app import create_app
@@ -99,6 +100,18 @@ class FakeReads:
     async def percentile(self, board: Board, player_id: str) -> Percentile | None:
         found = Percentile(player_id=player_id, rank=1, players=4, percentile=100.0)
         return found if player_id == "p" else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_log() -> Iterator[None]:
+    """As in production: no source lines and no local variables in tracebacks (and no seconds to
+    render them).
+    """
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

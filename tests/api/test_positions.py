@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.positions import POSITIONS_MAX, header, parse
+from api.positions import POSITIONS_MAX, Waiting, header, parse
 from connectors.producer import RecordMetadata
 from tests.api.conftest import SCORE, FakeReads, problem_of
 
@@ -39,7 +42,7 @@ async def test_a_read_waits_until_the_write_is_applied(
     sent = await client.post("/v1/scores", json=SCORE)
     place = sent.json()["position"]
     at = (place["topic"], place["partition"])
-    reads.advance = lambda looks: {} if looks < 3 else {at: place["offset"] + 1}
+    reads.advance = lambda looks: {} if looks < 4 else {at: place["offset"] + 1}
 
     answer = await client.get(
         "/v1/leaderboards/weekly/rank/p",
@@ -48,7 +51,7 @@ async def test_a_read_waits_until_the_write_is_applied(
 
     assert answer.status_code == 200
     assert answer.headers["headrace-applied"] == sent.headers["headrace-position"]
-    assert reads.looks == 3
+    assert reads.looks == 4
 
 
 async def test_a_read_that_waits_in_vain_is_504_and_gives_no_older_data(
@@ -125,3 +128,24 @@ async def test_a_preference_that_is_no_wait_changes_nothing(
     answer = await client.get(TOTALS, headers={"Prefer": "wait=soon, nowait=3"})
 
     assert answer.status_code == 200
+
+
+async def test_reads_that_wait_leave_places_for_others(
+    app: FastAPI, client: httpx.AsyncClient, reads: FakeReads
+) -> None:
+    app.state.waiting = Waiting(2)
+    gate = asyncio.Event()
+    place = ("ads.events", 0)
+    reads.advance = lambda _looks: {place: 6} if gate.is_set() else {}
+    after = {"Headrace-After": "ads.events/0/5", "Prefer": "wait=10"}
+    first = [asyncio.create_task(client.get(TOTALS, headers=after)) for _ in range(2)]
+    while reads.looks < 4:  # noqa: ASYNC110 - each has looked twice, so each waits
+        await asyncio.sleep(0)
+
+    third = await client.get(TOTALS, headers=after)
+
+    problem_of(third, 503)
+    assert (await client.get(TOTALS)).status_code == 200  # who need not wait is not affected
+    gate.set()
+    assert [(await task).status_code for task in first] == [200, 200]
+    assert (await client.get(TOTALS, headers=after)).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -42,6 +43,7 @@ EVENTS = Table(
         "flags": pl.List(pl.Int32),
         "ratio": pl.Float64,
         "ok": pl.Boolean,
+        "at": pl.Datetime("ms", "UTC"),
     },
     append=True,
 )
@@ -90,7 +92,11 @@ def no_windows(*keys: tuple[int, str]) -> Delete:
 
 def events(*offsets: int) -> Upsert:
     """The identity rows of these offsets."""
-    lines = [(o, bytes([o % 256, 0, 255]), [o, -o], o / 7, o % 2 == 0) for o in offsets]
+    epoch = datetime(2026, 1, 1, tzinfo=UTC)
+    lines = [
+        (o, bytes([o % 256, 0, 255]), [o, -o], o / 7, o % 2 == 0, epoch + timedelta(milliseconds=o))
+        for o in offsets
+    ]
     return Upsert(EVENTS, pl.DataFrame(lines, schema=EVENTS.columns, orient="row"))
 
 

@@ -86,14 +86,14 @@ def test_a_writer_that_slept_cannot_move_the_position(rig: ClickHouseRig) -> Non
     sink = rig.sink()
     sink.write(1, span(None, 5, windows((0, "a", 5))))
     sink.write(1, span(5, 20, windows((0, "a", 20))))
-    late = slept(rig, at(5), sink.load(1, TOPIC, 0))
     with pytest.raises(FenceRefused):
-        late.write(1, span(5, 30, windows((0, "a", 30))))
+        slept(rig, at(5), at(20)).write(1, span(5, 10, windows((0, "a", 10))))
+    assert stored(sink) == [(0, "a", 20, 0, "", 0)], "an older row came after and won"
+    with pytest.raises(FenceRefused):
+        slept(rig, at(5), at(20)).write(1, span(5, 30, windows((0, "a", 30))))
     assert sink.load(1, TOPIC, 0) == at(20)
-    late = slept(rig, at(5), at(20))
-    with pytest.raises(FenceRefused):
-        late.write(1, span(5, 10, windows((0, "a", 10))))
-    sink.write(1, span(20, 31, windows((0, "a", 31))))
+    sink.write(1, span(20, 25, windows((0, "a", 25))))
+    sink.write(1, span(25, 31, windows((0, "a", 31))))
     assert stored(sink) == [(0, "a", 31, 0, "", 0)]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from sinks.drivers.clickhouse import ddl
 from sinks.drivers.rows import supported
 from sinks.open import STORES, open_sink
+from streams import catalog
 from streams.runtime.settings import Settings
 from streams.runtime.sink import Ranking, ReadModel, Table
 from tests.drivers.model import TOPIC, at, read_model, span
@@ -46,3 +48,13 @@ def test_an_unknown_store_is_named() -> None:
 def test_models_without_an_exact_text_are_refused(table: Table | Ranking, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         supported(ReadModel("m", (table,)))
+
+
+@pytest.mark.parametrize("system", catalog.SYSTEMS)
+def test_every_read_model_fits_its_store(system: str) -> None:
+    for projection in catalog.load(system).projections:
+        supported(projection.model)
+        assert projection.store in STORES
+        if projection.store == "clickhouse":
+            ddl.checked(projection.model)
+            assert not projection.restores, "its rows may be ahead of the position"

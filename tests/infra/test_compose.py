@@ -1,5 +1,6 @@
 """The Compose file against the launcher: two ways to the same parts, names, ports, settings."""
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -19,7 +20,7 @@ TEXT = compose.FILE.read_text()
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=list(PARTS))
-def test_every_part_is_a_service_at_the_same_port(part: Any) -> None:
+def test_every_part_is_a_service_at_the_same_port(part: Any, home: Home) -> None:
     published = SERVICES[part.name]["ports"][0]
     pattern = rf"127\.0\.0\.1:\$\{{{part.name.upper()}_PORT:-{part.ports['main']}\}}:\d+"
     assert re.fullmatch(pattern, published)
@@ -120,8 +121,6 @@ def docker(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_daemon_that_answers_is_used(
     docker: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dataclasses
-
     monkeypatch.setitem(PARTS, "redis", dataclasses.replace(PARTS["redis"], ready=lambda _: True))
     stack = Stack(home=home)
     url = stack.up(["redis"]).redis.url.get_secret_value()

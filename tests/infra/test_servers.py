@@ -55,8 +55,8 @@ def test_kafka_comes_back_with_its_data_and_settings(stack: Stack) -> None:
     """A broker of its own, so that the shared one is not killed under other tests."""
     settings = stack.up(["kafka"])
     topic = f"launcher-{uuid.uuid4().hex[:8]}"
-    created = admin(settings.kafka).create_topics([NewTopic(topic, 1, 1)])[topic]
-    created.result(30)
+    client = admin(settings.kafka)
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     writer = producer(settings.kafka)
     writer.produce(topic, b"kept", b"key")
     assert writer.flush(30) == 0

@@ -172,6 +172,32 @@ def test_a_fixed_port_of_somebody_else_is_named(
             stack.up([fake.NAME])
 
 
+def test_our_server_goes_on_when_it_cannot_move_to_the_fixed_port(
+    stack: Stack, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode("good")
+    stack.up([fake.NAME])
+    before = pid(stack)
+    monkeypatch.setattr(PARTS[fake.NAME].ready.__globals__["probe"], "ASK_WITHIN_S", 0.2)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        fix(monkeypatch, server.getsockname()[1])
+        with pytest.raises(ports.PortTaken):
+            stack.up([fake.NAME])
+    assert pid(stack) == before
+
+
+def test_our_server_moves_to_a_fixed_port(
+    stack: Stack, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode("good")
+    first = stack.up([fake.NAME]).prometheus.url
+    second = fix(monkeypatch, free_port())
+    assert stack.up([fake.NAME]).prometheus.url == second != first
+    assert len(starts(stack)) == 2
+
+
 def test_a_fixed_address_that_answers_is_given(
     stack: Stack, mode: Mode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -71,8 +71,8 @@ def configuration(site: Site) -> dict[str, Any]:
 
 def prepare(site: Site) -> Launch:
     """Jars, `cassandra.yaml`, `logback.xml`, and the long list of module options."""
-    runtime = java.runtime(site.home, site.say, JAVA, JAVA)
-    libs = artifacts.jars(site.home, "cassandra", site.say)
+    runtime = java.runtime(site, JAVA, JAVA)
+    libs = artifacts.jars(site, "cassandra")
     conf, data = site.home.conf("cassandra"), site.home.data("cassandra")
     conf.mkdir(parents=True, exist_ok=True)
     data.mkdir(parents=True, exist_ok=True)

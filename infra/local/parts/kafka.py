@@ -61,8 +61,8 @@ def properties(site: Site) -> dict[str, str]:
 
 def prepare(site: Site) -> Launch:
     """Jars, configuration, and on the first start the formatted log folder."""
-    runtime = java.runtime(site.home, site.say, JAVA_LOWEST)
-    libs = artifacts.jars(site.home, "kafka", site.say)
+    runtime = java.runtime(site, JAVA_LOWEST)
+    libs = artifacts.jars(site, "kafka")
     conf, data = site.home.conf("kafka"), site.home.data("kafka")
     conf.mkdir(parents=True, exist_ok=True)
     data.mkdir(parents=True, exist_ok=True)

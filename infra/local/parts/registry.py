@@ -23,8 +23,8 @@ FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 def prepare(site: Site) -> Launch:
     """The unpacked application and its system properties."""
-    runtime = java.runtime(site.home, site.say, JAVA_LOWEST)
-    app = artifacts.unpacked(site.home, "registry", site.say)
+    runtime = java.runtime(site, JAVA_LOWEST)
+    app = artifacts.unpacked(site, "registry")
     properties = {
         **STORAGE,
         "apicurio.kafkasql.bootstrap.servers": site.settings.kafka.bootstrap_servers,

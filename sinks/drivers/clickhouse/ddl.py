@@ -139,6 +139,8 @@ def column_type(dtype: Any) -> str:
     """The type of a key column."""
     if isinstance(dtype, pl.List):
         return f"Array({column_type(dtype.inner)})"
+    if isinstance(dtype, pl.Datetime):
+        return f"DateTime64({3 if dtype.time_unit == 'ms' else 6}, 'UTC')"
     return _SCALARS[dtype]
 
 

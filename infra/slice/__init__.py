@@ -1,0 +1,1 @@
+"""What belongs to a system, from its declaration: shown (`page`) and begun (`begin`)."""
