@@ -25,6 +25,8 @@ from schemas.generate import generate
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 SUFFIX = ".template"
+REMADE = ("schemas/asyncapi.json",)
+"""What describes all systems, and so is made again."""
 
 
 @dataclass(frozen=True)
