@@ -47,7 +47,7 @@ class MemoryReader:
 
 async def test_what_is_written_is_folded_and_read(tmp_path: Path) -> None:
     issuer = DevIssuer(tmp_path, ISSUER, AUDIENCE)
-    token = issuer.issue("tester", (READ, WRITE))
+    token = issuer.token("tester", (READ, WRITE), 600)
     producer, store = MemoryProducer(), MemoryStore()
     sink = MemorySink(COUNTS.model, store)
     reader = import_module("sinks.likes").LikesReader(MemoryReader(sink))

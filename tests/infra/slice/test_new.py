@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.slice import begin
+from infra.slice import begin, lists
 from infra.slice.names import Names
 from streams.catalog import SYSTEMS
 from tests.infra.slice.conftest import copied, headrace, run
@@ -36,23 +36,29 @@ def test_all_that_was_planned_is_there(likes: Path) -> None:
 
 
 def test_lint_and_format_are_clean(likes: Path) -> None:
+    lint(likes, Names.of("likes", "PostLiked"))
+
+
+def lint(root: Path, *systems: Names) -> None:
+    made = [begin.planned(names) for names in systems]
+    paths = {path for one in made for path in (*one.new, *one.changed, *one.derived)}
+    sources = sorted(path for path in paths if path.endswith(".py"))
     for command in (["check"], ["format", "--check"]):
-        done = run(likes, "-m", "ruff", *command, "--no-cache", ".")
+        done = run(root, "-m", "ruff", *command, "--no-cache", *sources)
         assert done.returncode == 0, done.stdout
 
 
-def test_the_longest_names_are_clean_too(tmp_path: Path) -> None:
+def test_the_longest_names_and_a_second_system_are_clean_too(tmp_path: Path) -> None:
     root = copied(tmp_path / "copy")
-    name, event = "x" + "_y" * 14 + "z", "P" + "o" * 19 + "M" + "e" * 19
-    for arguments in ([name, "--event", event], ["abc"], ["zzz"]):
-        made = headrace(root, "new", *arguments)
+    longest = Names.of("x" + "_y" * 14 + "z", "P" + "o" * 19 + "M" + "e" * 19)
+    first = Names.of("aaa")
+    for names in (longest, first):
+        made = headrace(root, "new", names.system, "--event", names.event)
         assert made.returncode == 0, made.stdout + made.stderr
-    for command in (["check"], ["format", "--check"]):
-        done = run(root, "-m", "ruff", *command, "--no-cache", ".")
-        assert done.returncode == 0, done.stdout
+    lint(root, longest, first)
     for path in ("streams/catalog.py", "schemas/catalog.py"):
-        listed = begin.lists.strings((root / path).read_text(), "SYSTEMS")
-        assert listed == tuple(sorted([*SYSTEMS, name, "abc", "zzz"]))
+        listed = lists.strings((root / path).read_text(), "SYSTEMS")
+        assert listed == tuple(sorted([*SYSTEMS, longest.system, first.system]))
 
 
 def test_types_are_clean(likes: Path) -> None:
@@ -115,7 +121,7 @@ def rules(root: Path) -> tuple[str, str]:
 def test_one_test_fails_and_says_what_to_write(likes: Path) -> None:
     failed, said = rules(likes)
     assert failed == FAILS
-    assert "first rule of likes to write" in said
+    assert "the first rule to write,\nE         in streams/likes.py:" in said
     assert re.search(r"^1 failed, \d+ passed", said, re.MULTILINE)
 
 
