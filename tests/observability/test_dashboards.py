@@ -173,6 +173,8 @@ COLUMNS = {
     "event_time": "Nullable(DateTime64(3, 'UTC'))",
     "country": "Nullable(String)",
     "cost_micros": "Nullable(Int64)",
+    "user_agent": "Nullable(String)",
+    "impression_id": "Nullable(String)",
     "fate": "Nullable(String)",
     "_partition": "Int32",
 }
@@ -204,12 +206,12 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chdb_sessio
             (kind, country, fate)
             for kind in ("impression", "impression", "click")
             for country in ("NL", "DE")
-            for fate in ("counted", "counted", "duplicate", "late", "filtered")
+            for fate in ("applied", "applied", "duplicate", "late", "filtered")
         )
     ]
     values = ",".join(
         f"({offset},'{kind}','e{offset}','{user}','{campaign}','{ad}','{at}','{country}',1500,"
-        f"'{fate}',0)"
+        f"NULL,NULL,'{fate}',0)"
         for offset, (user, campaign, ad, kind, at, country, fate) in enumerate(rows)
     )
     engine.query(f"INSERT INTO rows ({', '.join(COLUMNS)}) VALUES {values}")
