@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from api.app import create_app
+from api.app import create_app, open_readers
 from api.auth import READ, WRITE, Verifier
 from api.issuer import DevIssuer
 from api.keys import KeyFile
@@ -23,6 +23,7 @@ from sinks.drivers.memory import MemorySink, MemoryStore
 from streams import catalog
 from streams.runtime.kafka import partition_of
 from streams.runtime.position import Position
+from streams.runtime.settings import Settings
 from streams.runtime.testing import Harness
 from tests.api.conftest import AUDIENCE, ISSUER, MemoryProducer, client_of
 
@@ -81,3 +82,8 @@ async def test_what_is_written_is_folded_and_read(tmp_path: Path) -> None:
             assert answer.headers["Headrace-Applied"]
         refused = await client.post("/v1/likes/events", json={"type": "PostLiked"})
         assert refused.status_code == 422
+
+
+async def test_the_api_opens_its_reader() -> None:
+    async with open_readers(Settings.read()) as readers:
+        assert isinstance(readers["likes"], import_module("sinks.likes").LikesReader)

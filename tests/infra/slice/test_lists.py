@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from infra.slice.lists import NoPlace, bound, strings, with_entry, with_import
+from infra.slice.lists import NoPlace, bound, strings, with_entry, with_import, with_line
 
 SYSTEMS = ("b", "d")
 
@@ -49,6 +49,19 @@ def test_a_dict_keeps_its_order(name: str) -> None:
     assert node.value is not None
     made = ast.literal_eval(node.value)
     assert list(made) == ["overview", *sorted(["b", "d", name])]
+
+
+def test_a_dict_that_a_function_yields_is_found() -> None:
+    text = 'async def opened():\n    yield {"b": 1, "b-too": 2, "d": 3}\n'
+    changed = with_entry(text, "opened", "c", '"c": 4', SYSTEMS)
+    assert changed == text.replace('"d"', '"c": 4, "d"')
+
+
+def test_an_import_line_goes_after_the_last() -> None:
+    text = '"""Doc."""\nimport a\nfrom b import (\n    c,\n)\nX = 1\n'
+    assert with_line(text, "import z") == text.replace(")\n", ")\nimport z\n")
+    with pytest.raises(NoPlace, match="no imports"):
+        with_line("X = 1\n", "import z")
 
 
 @pytest.mark.parametrize("text", ["from p import b, d\n", "from p import (\n    b,\n    d,\n)\n"])

@@ -130,7 +130,7 @@ def test_it_works_end_to_end_in_memory(likes: Path) -> None:
     shutil.copy(Path(__file__).with_name("flow.py"), flow)
     done = run(likes, "-m", "pytest", "-q", str(flow), "-p", "no:cacheprovider")
     flow.unlink()
-    assert "1 passed" in done.stdout, done.stdout
+    assert "2 passed" in done.stdout, done.stdout
 
 
 RULE = '''
