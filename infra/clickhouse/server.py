@@ -165,11 +165,15 @@ class Server:
     async def _insert(
         self, exchange: Exchange, asked: Asked, insert: Insert, body: IO[bytes]
     ) -> web.StreamResponse:
+        settings = self._settings(exchange, asked)
+        # In order: blocks keep their numbers under a deduplication token, and what a failed INSERT
+        # leaves is a beginning of its data.
+        settings.setdefault("max_insert_threads", "1")
         async with (
             self._turn(asked, insert.table),
             self._engine.session(exchange.query_id, reads_only=False) as session,
         ):
-            await session.configure(asked.database, self._settings(exchange, asked))
+            await session.configure(asked.database, settings)
             counts = await session.insert(insert, body)
         return await exchange.whole(Piece(b"", counts), None)
 
