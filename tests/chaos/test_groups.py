@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import json
 import time
 from collections.abc import Callable
 
@@ -10,18 +10,35 @@ import pytest
 
 from streams.runtime.supervisor import EXIT_DECISION
 from tests.chaos.load import Load, clicks
-from tests.chaos.rig import FULL, Rig, background, until
+from tests.chaos.rig import FULL, Rig, Worker, background, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 STORM_S = 120 if FULL else 20
 RATE = 4_000
+ROWS_MAX = 200 * RATE
 
 
 def load_of(rig: Rig) -> Load:
     return Load(
         rig.settings.kafka.bootstrap_servers, rig.topic("windows"), rig.schema_ids("windows")
     )
+
+
+def assigned(worker: Worker, *, starts: int) -> dict[int, int]:
+    """Where the worker began to read at its so-manieth start, by partition."""
+
+    def placed(line: str) -> bool:
+        return '"at": {"' in line
+
+    def found() -> list[dict[str, int]]:
+        lines = [
+            json.loads(line) for line in worker.log.read_text().splitlines() if '"at": {"' in line
+        ]
+        return [line["at"] for line in lines if line["event"] == "assigned"]
+
+    until(lambda: len(found()) >= starts, 60, f"start {starts}")
+    return {int(partition): offset for partition, offset in found()[starts - 1].items()}
 
 
 @pytest.mark.timeout(400 if FULL else 180)
@@ -31,11 +48,7 @@ def test_a_storm_of_rebalances(rigs: Callable[..., Rig]) -> None:
     sink, load = rig.sink("windows"), load_of(rig)
     stays, comes = rig.worker("windows", rows_max=1_000), rig.worker("windows", rows_max=1_000)
 
-    def produce(stop: threading.Event) -> None:
-        load.send(clicks(rig.seed, int(RATE * (STORM_S + 10))), per_s=RATE)
-        load.done()
-
-    with background(produce):
+    with background(load.steady(clicks(rig.seed, ROWS_MAX), RATE)):
         rig.progress(sink, stays)
         ends = time.monotonic() + STORM_S
         while time.monotonic() < ends:
@@ -85,21 +98,18 @@ def test_sigterm_drains(rigs: Callable[..., Rig]) -> None:
     rig.create("windows")
     sink, load = rig.sink("windows"), load_of(rig)
     worker = rig.worker("windows", rows_max=1_000)
-
-    def produce(stop: threading.Event) -> None:
-        load.send(clicks(rig.seed, 40_000), per_s=5_000)
-        load.done()
-
-    with background(produce):
+    with background(load.steady(clicks(rig.seed, ROWS_MAX), RATE)):
+        assigned(worker, starts=1)
         for _ in range(3):
             rig.progress(sink, worker)
             assert worker.end(20) == 0, worker.tail()
             rig.faults["sigterm"] += 1
             stored = rig.positions(sink)
-            rig.seen["stopped under load"] += rig.folded(sink) < 40_000
+            rig.seen["stopped under load"] += rig.folded(sink) < load.sent
             worker.start()
-            until(lambda: "assigned" in worker.tail(400), 30, "assigned again")
-            assert all(rig.positions(sink)[p].next_offset >= stored[p].next_offset for p in stored)
+            assert assigned(worker, starts=rig.faults["sigterm"] + 1) == {
+                partition: position.low_offset for partition, position in stored.items()
+            }, "what is read again begins at the low offset"
     rig.drained("windows", sink)
     assert not worker.said("Traceback"), worker.tail(60)
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
 from sinks.digest import digest
-from tests.chaos.load import Load, clicks
+from tests.chaos.load import Load, Steady, clicks
 from tests.chaos.rig import FULL, Rig, background, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 OUTAGE_S = 30.0 if FULL else 5.0
 RATE = 4_000
+ROWS_MAX = 200 * RATE
 
 
-def loaded(rig: Rig, seconds: float) -> Callable[[threading.Event], None]:
-    """Traffic at a steady rate for so long."""
+def loaded(rig: Rig) -> Steady:
+    """Traffic at a steady rate until the test is over."""
     load = Load(
         rig.settings.kafka.bootstrap_servers, rig.topic("windows"), rig.schema_ids("windows")
     )
-
-    def produce(stop: threading.Event) -> None:
-        load.send(clicks(rig.seed, int(RATE * seconds)), per_s=RATE)
-        load.done()
-
-    return produce
+    return load.steady(clicks(rig.seed, ROWS_MAX), RATE)
 
 
 @pytest.mark.timeout(400 if FULL else 180)
@@ -38,7 +33,7 @@ def test_every_outage_is_waited_for(rigs: Callable[..., Rig]) -> None:
     rig.create("windows", "events")
     windows, events = rig.sink("windows"), rig.sink("events")
     worker = rig.worker("windows,events", rows_max=4_096)
-    with background(loaded(rig, 3 * OUTAGE_S + 12)):
+    with background(loaded(rig)):
         for name, sink in (("redis", windows), ("clickhouse", events)):
             rig.progress(sink, worker)
             rig.proxies[name].set(down=True)
@@ -68,7 +63,7 @@ def test_a_registry_that_is_down_is_waited_for(rigs: Callable[..., Rig]) -> None
     rig.proxies["registry"].set(down=True)
     rig.faults["registry down"] += 1
     worker = rig.worker("windows")
-    with background(loaded(rig, OUTAGE_S)):
+    with background(loaded(rig)):
         rig.ready(worker)
         time.sleep(OUTAGE_S)
         assert rig.folded(sink) == 0
@@ -86,7 +81,7 @@ def test_a_lost_reply_is_not_a_lost_or_double_write(rigs: Callable[..., Rig]) ->
     rig.create("windows", "events")
     windows, events = rig.sink("windows"), rig.sink("events")
     worker = rig.worker("windows,events", rows_max=1_000)
-    with background(loaded(rig, 4 * OUTAGE_S)) as stopped:
+    with background(loaded(rig)):
         rig.progress(windows, worker)
         for _ in range(4):
             rig.proxies["redis"].set(drop_replies=0.3)
@@ -95,7 +90,6 @@ def test_a_lost_reply_is_not_a_lost_or_double_write(rigs: Callable[..., Rig]) ->
             for proxy in rig.proxies.values():
                 proxy.heal()
             time.sleep(OUTAGE_S * 0.3)
-        assert not stopped.is_set()
     rig.drained("windows", windows)
     rig.drained("events", events)
     for name in ("redis", "clickhouse"):
@@ -116,7 +110,7 @@ def test_a_paused_worker_cannot_write_after_its_successor(rigs: Callable[..., Ri
     zombie, heir = (rig.worker("windows", rows_max=500) for _ in range(2))
     rig.ready(zombie, heir)
     rig.proxies["redis"].set(delay_s=0.02)  # so that a pause meets a write in hand
-    with background(loaded(rig, 30)):
+    with background(loaded(rig)):
         rig.progress(sink, zombie, heir)
         for _ in range(2):
             time.sleep(1.0)
@@ -138,7 +132,7 @@ def test_a_store_that_lost_everything_is_refolded(rigs: Callable[..., Rig]) -> N
     rig.create("windows")
     sink = rig.sink("windows")
     worker = rig.worker("windows", rows_max=2_000)
-    with background(loaded(rig, 10)):
+    with background(loaded(rig)):
         for _ in range(2):
             rig.progress(sink, worker)
             time.sleep(2.0)

@@ -51,6 +51,12 @@ def test_poison_is_kept_and_everything_else_counted(rigs: Callable[..., Rig]) ->
     load.send(traffic)
     load.done()
     rig.drained("windows", sink)
+    for kind, value in (("empty and alone", b""), ("gone and alone", None)):
+        headers = [("poison", kind.encode())] if value is not None else []
+        pills += [(kind, value)] if value is not None else []
+        load.raw(b"u", value, headers)
+        load.done()
+        rig.drained("windows", sink)
     assert worker.ready() and worker.process.poll() is None
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
     kept = letters(rig, "windows")
