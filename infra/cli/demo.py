@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import ExitStack
 from typing import Annotated
@@ -12,11 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.demo import processes
-from infra.demo.steps import Demo, scenario_names
+from infra.demo.scenarios import SCENARIOS
+from infra.demo.steps import Demo
 from streams.runtime.settings import Settings, home
 
 app = typer.Typer(add_completion=False)
 CPUS_MAX = 2
+PLAIN_COLUMNS = 120
+"""Width where the output is no terminal, such as a log of continuous integration."""
 
 
 @app.command()
@@ -56,8 +60,8 @@ def demo(
 
     """
     began = time.monotonic()
-    console = Console()
-    run = Demo(names or scenario_names(), scale, console)
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_COLUMNS)
+    run = Demo(names or list(SCENARIOS), scale, console)
     run.data()
     settings = run.servers(keep=keep, reset=reset)
     workers = min(CPUS_MAX, os.cpu_count() or 1)
@@ -65,8 +69,10 @@ def demo(
     url = f"http://{settings.api.host}:{port}"
     with ExitStack() as running:
         verb = ("worker", *run.names, "--processes", str(workers))
-        running.enter_context(processes.running(run.home, "demo-worker", *verb))
-        running.enter_context(processes.running(run.home, "demo-api", "api", "--port", str(port)))
+        running.enter_context(processes.running(run.home, processes.WORKER, *verb))
+        running.enter_context(
+            processes.running(run.home, processes.API, "api", "--port", str(port))
+        )
         processes.wait_for_api(run.home, url)
         processes.wait_for_workers(run.home, workers)
         run.deliver(url)

@@ -6,6 +6,7 @@ at what a worker believes.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +48,7 @@ class Flow:
     console: Console
     sent: Counter[str] = field(default_factory=Counter)
     """Rows in the log by topic, over the whole demo."""
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     def deliver(
         self,
@@ -63,14 +65,19 @@ class Flow:
             expected[topic.name] += rows
         with ThreadPoolExecutor(1) as pool, self._opened() as sinks, self._screen() as show:
             sending = pool.submit(self._send, traffic)
-            self._watch(sending, sinks, lambda found: show(found, expected, extra))
-            sending.result()
+            try:
+                self._watch(sending, sinks, lambda found: show(found, expected, extra))
+            finally:
+                self._ended.set()
+        self._ended.clear()
         return time.monotonic() - began
 
     def _send(self, traffic: Sequence[tuple[Topic, int, Iterable[pl.DataFrame]]]) -> None:
         for topic, _, waves in traffic:
             with open_bulk(topic, self.settings) as bulk:
                 for wave in waves:
+                    if self._ended.is_set():
+                        return
                     for record, rows in runs(wave):
                         self.sent[topic.name] += bulk.send(record, rows)
 

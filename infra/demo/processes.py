@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -18,7 +18,7 @@ from infra.error import StackError
 from infra.local import ports, process
 from infra.local.home import CHECKOUT, Home
 from infra.local.process import Launch
-from infra.prometheus.scrape import discover, scrape
+from infra.prometheus.scrape import discover
 
 READY_TIMEOUT_S = 90.0
 GRACE_S = 40.0
@@ -27,11 +27,19 @@ LOG_LINES = 15
 VERB = (sys.executable, "-c", "from infra.cli import main; main()")
 
 
+WORKER, API = "demo-worker", "demo-api"
+
+
+def end_left_over(home: Home) -> None:
+    """End what a demo that was killed has left running."""
+    for name in (WORKER, API):
+        process.stop(home.run(name), GRACE_S)
+
+
 @contextmanager
 def running(home: Home, name: str, *verb: str) -> Iterator[None]:
     """`headrace VERB …` in the background while the block runs; its log is `<name>.log`."""
     record = home.run(name)
-    process.stop(record, GRACE_S)  # of a demo that was killed
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     process.start(Launch((*VERB, *verb), CHECKOUT, {"PYTHONPATH": path}), record, home.log(name))
     try:
@@ -48,17 +56,12 @@ def wait_for_workers(home: Home, processes: int) -> None:
         answers = [_answers(f"http://{target.address}/readyz") for target in targets]
         return sum(answers) >= processes
 
-    _wait(home, "demo-worker", ready)
+    _wait(home, WORKER, ready)
 
 
 def wait_for_api(home: Home, url: str) -> None:
     """Return when the API answers ready. Raises `StackError`."""
-    _wait(home, "demo-api", lambda: _answers(f"{url}/readyz"))
-
-
-def folding(home: Home) -> bool:
-    """Whether any worker still answers."""
-    return bool(scrape(discover(home.root / "targets")).values)
+    _wait(home, API, lambda: _answers(f"{url}/readyz"))
 
 
 def free_port(home: Home, wanted: int) -> int:
@@ -74,8 +77,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _wait(home: Home, name: str, ready: object) -> None:
-    assert callable(ready)
+def _wait(home: Home, name: str, ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not ready():
         ended = process.find(home.run(name)) is None

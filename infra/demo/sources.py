@@ -119,15 +119,14 @@ def from_open_bandit(impressions: pl.DataFrame) -> Traffic:
 def scores_from_flights(flights: pl.DataFrame) -> Traffic:
     """Arrivals → points for being on time, 60 minus the minutes of delay and never negative.
 
-    Three scores an arrival: the airline on the board `airlines` (SUM), the flight on its
-    airline's board `airline-UA` (SUM) and on its destination's `airport-LAX` (BEST). Event time
-    is the landing: actual departure and time in the air.
+    Two scores an arrival: the airline on the board `airlines` (SUM), and the flight on its
+    destination's, such as `airport-LAX` (BEST). Event time is the landing: actual departure and
+    time in the air.
     """
     landed = departed(flights).filter(pl.col("arr_delay").is_not_null())
     flight = pl.format("{}{}", "carrier", "flight")
     boards = (
-        ("airlines", pl.lit("airlines"), "SUM", pl.col("carrier")),
-        ("airline", pl.format("airline-{}", "carrier"), "SUM", flight),
+        ("airline", pl.lit("airlines"), "SUM", pl.col("carrier")),
         ("airport", pl.format("airport-{}", "dest"), "BEST", flight),
     )
     at_landing = pl.col("left") + pl.duration(minutes="air_time")
@@ -146,7 +145,7 @@ def scores_from_flights(flights: pl.DataFrame) -> Traffic:
     ]
     events = pl.concat(scores).sort("_at", maintain_order=True).drop("_at")
     events = events.with_columns(pl.lit(SCORE_SUBMITTED.name).alias(RECORD))
-    about = f"{landed.height:,} arrivals, three scores each"
+    about = f"{landed.height:,} arrivals, two scores each"
     return Traffic("punctuality", SCORES, events, about)
 
 

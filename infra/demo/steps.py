@@ -22,7 +22,8 @@ from infra.demo import questions
 from infra.demo.compare import Check, opened
 from infra.demo.flow import Flow
 from infra.demo.ground import Ground
-from infra.demo.scenarios import SCENARIOS, Scenario, load
+from infra.demo.processes import end_left_over
+from infra.demo.scenarios import SCENARIOS, load
 from infra.demo.sources import RECORD, Traffic
 from infra.demo.waves import REPEAT_EVERY, old_repeats, waves
 from infra.error import StackError
@@ -93,6 +94,7 @@ class Demo:
     def servers(self, *, keep: bool, reset: bool) -> Settings:
         """Start the servers and clear the ground; returns the addresses."""
         self._title("Servers, topics and schemas")
+        end_left_over(self.home)
         self.settings = Stack(home=self.home).up()
         Ground(self.settings, self.home, self.systems, self._say).prepare(keep=keep, reset=reset)
         self._say("topics and schemas applied, read models empty")
@@ -261,11 +263,3 @@ def _rows(traffic: Traffic, scale: int) -> int:
     """About how many rows a traffic is, with its repeats."""
     clicks = traffic.events.filter(pl.col(RECORD) != "AdImpressed").height
     return (traffic.events.height + clicks // REPEAT_EVERY) * scale
-
-
-def scenario_names() -> list[str]:
-    """The systems that can be shown."""
-    return list(SCENARIOS)
-
-
-__all__ = ["Demo", "Scenario", "checked", "scenario_names"]
