@@ -41,7 +41,7 @@ def new(
     console = Console(highlight=False, soft_wrap=True)
     for path in sorted((*made.new, *made.derived)):
         console.print(f"+ {path}")
-    for path in sorted(made.changed):
+    for path in sorted((*made.changed, *begin.REMADE)):
         console.print(f"~ {path}")
     if not dry_run:
         console.print(NEXT.format(name=name, record=made.names.record))

@@ -70,7 +70,7 @@ def test_poison_is_kept_and_everything_else_counted(rigs: Callable[..., Rig]) ->
 @pytest.mark.timeout(180)
 def test_a_record_that_kills_the_process_is_quarantined(rigs: Callable[..., Rig]) -> None:
     seed = 4
-    rig = rigs(seed)
+    rig = rigs(seed, kafka_config={"session.timeout.ms": "6000"})
     rig.create("windows")
     load = Load(
         rig.settings.kafka.bootstrap_servers, rig.topic("windows"), rig.schema_ids("windows")
