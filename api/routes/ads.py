@@ -171,12 +171,12 @@ Since = Annotated[QueryInstant, Query(alias="from", description="First minute, i
 Until = Annotated[QueryInstant, Query(alias="to", description="Last minute, exclusive.")]
 
 
-def minutes_of_a_day(since: Since, until: Until) -> tuple[int, int]:
+async def minutes_of_a_day(since: Since, until: Until) -> tuple[int, int]:
     """Dependency: the span of event time that is asked about, for answers by the minute."""
     return _span(since, until, DAY_MS, "one day")
 
 
-def hours_of_a_month(since: Since, until: Until) -> tuple[int, int]:
+async def hours_of_a_month(since: Since, until: Until) -> tuple[int, int]:
     """Dependency: the whole hours that are asked about, for answers that sum them up."""
     if since % HOUR_MS or until % HOUR_MS:
         raise _wrong("from and to must be whole hours (UTC)")
