@@ -1,6 +1,6 @@
 """A new system end to end, in memory: written over HTTP, folded, stored, read over HTTP.
 
-Put into a copy of the project as a test of the system `likes`, so nothing here is imported from
+Put into a copy of the project as a test of the system `tryouts`, so nothing here is imported from
 it by name.
 """
 
@@ -27,7 +27,7 @@ from streams.runtime.settings import Settings
 from streams.runtime.testing import Harness
 from tests.api.conftest import AUDIENCE, ISSUER, MemoryProducer, client_of
 
-SYSTEM = catalog.load("likes")
+SYSTEM = catalog.load("tryouts")
 (COUNTS,) = SYSTEM.projections
 
 
@@ -51,21 +51,21 @@ async def test_what_is_written_is_folded_and_read(tmp_path: Path) -> None:
     token = issuer.token("tester", (READ, WRITE), 600)
     producer, store = MemoryProducer(), MemoryStore()
     sink = MemorySink(COUNTS.model, store)
-    reader = import_module("sinks.likes").LikesReader(MemoryReader(sink))
+    reader = import_module("sinks.tryouts").TryoutsReader(MemoryReader(sink))
 
     @asynccontextmanager
     async def opener() -> AsyncIterator[Services]:
         verifier = Verifier(KeyFile(tmp_path / "jwks.json"), ISSUER, AUDIENCE)
-        yield Services(producer=producer, verifier=verifier, readers={"likes": reader})
+        yield Services(producer=producer, verifier=verifier, readers={"tryouts": reader})
 
     app = create_app(opener)
     async with opener() as app.state.services, client_of(app) as client:
         client.headers["Authorization"] = f"Bearer {token}"
         events = [
-            {"type": "PostLiked", "subject_id": s, "event_time": 1_767_225_600_000 + n}
+            {"type": "TryoutHeld", "subject_id": s, "event_time": 1_767_225_600_000 + n}
             for n, s in enumerate("abcab")
         ]
-        written = await client.post("/v1/likes/events:batch", json={"events": events})
+        written = await client.post("/v1/tryouts/events:batch", json={"events": events})
         assert written.status_code == 202, written.text
 
         partitions = COUNTS.topic.partitions
@@ -77,13 +77,13 @@ async def test_what_is_written_is_folded_and_read(tmp_path: Path) -> None:
 
         after = {"Headrace-After": written.headers["Headrace-Position"]}
         for subject, count in (("a", 2), ("b", 2), ("c", 1), ("nobody", 0)):
-            answer = await client.get(f"/v1/likes/counts/{subject}", headers=after)
+            answer = await client.get(f"/v1/tryouts/counts/{subject}", headers=after)
             assert answer.json() == {"subject_id": subject, "events": count}
             assert answer.headers["Headrace-Applied"]
-        refused = await client.post("/v1/likes/events", json={"type": "PostLiked"})
+        refused = await client.post("/v1/tryouts/events", json={"type": "TryoutHeld"})
         assert refused.status_code == 422
 
 
 async def test_the_api_opens_its_reader() -> None:
     async with open_readers(Settings.read()) as readers:
-        assert isinstance(readers["likes"], import_module("sinks.likes").LikesReader)
+        assert isinstance(readers["tryouts"], import_module("sinks.tryouts").TryoutsReader)

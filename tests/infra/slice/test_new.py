@@ -21,22 +21,22 @@ FAILS = "test_an_event_counts_once_however_often_it_is_delivered"
 
 
 @pytest.fixture(scope="module")
-def likes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tryouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with a new system."""
     root = copied(tmp_path_factory.mktemp("project"))
-    made = headrace(root, "new", "likes", "--event", "PostLiked")
+    made = headrace(root, "new", "tryouts", "--event", "TryoutHeld")
     assert made.returncode == 0, made.stdout + made.stderr
-    assert "headrace test --no-stack tests/likes" in made.stdout
+    assert "headrace test --no-stack tests/tryouts" in made.stdout
     return root
 
 
-def test_all_that_was_planned_is_there(likes: Path) -> None:
-    made = begin.planned(Names.of("likes", "PostLiked"))
-    assert not [path for path in (*made.new, *made.derived) if not (likes / path).is_file()]
+def test_all_that_was_planned_is_there(tryouts: Path) -> None:
+    made = begin.planned(Names.of("tryouts", "TryoutHeld"))
+    assert not [path for path in (*made.new, *made.derived) if not (tryouts / path).is_file()]
 
 
-def test_lint_and_format_are_clean(likes: Path) -> None:
-    lint(likes, Names.of("likes", "PostLiked"))
+def test_lint_and_format_are_clean(tryouts: Path) -> None:
+    lint(tryouts, Names.of("tryouts", "TryoutHeld"))
 
 
 def lint(root: Path, *systems: Names) -> None:
@@ -61,45 +61,45 @@ def test_the_longest_names_and_a_second_system_are_clean_too(tmp_path: Path) -> 
         assert listed == tuple(sorted([*SYSTEMS, longest.system, first.system]))
 
 
-def test_types_are_clean(likes: Path) -> None:
+def test_types_are_clean(tryouts: Path) -> None:
     files = [
-        *("api/app.py", "api/routes/likes.py", "sinks/likes.py", "streams/likes.py"),
-        *("schemas/likes/events.py", "infra/grafana/generate.py", "tests/likes/test_rules.py"),
-        "infra/grafana/systems/likes.py",
+        *("api/app.py", "api/routes/tryouts.py", "sinks/tryouts.py", "streams/tryouts.py"),
+        *("schemas/tryouts/events.py", "infra/grafana/generate.py", "tests/tryouts/test_rules.py"),
+        "infra/grafana/systems/tryouts.py",
     ]
-    done = run(likes, "-m", "mypy", "--cache-dir", str(likes / ".mypy"), *files)
+    done = run(tryouts, "-m", "mypy", "--cache-dir", str(tryouts / ".mypy"), *files)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_imports_keep_to_the_arrow(likes: Path) -> None:
-    done = run(likes, "-c", "from importlinter.cli import lint_imports_command as c; c()")
+def test_the_imports_keep_to_the_arrow(tryouts: Path) -> None:
+    done = run(tryouts, "-c", "from importlinter.cli import lint_imports_command as c; c()")
     assert done.returncode == 0, done.stdout
 
 
-def test_the_layout_test_finds_nothing_wrong_with_it(likes: Path) -> None:
-    done = run(likes, "-m", "pytest", "-q", "tests/repo", "-p", "no:cacheprovider", "-rfE")
-    assert not [line for line in done.stdout.splitlines() if "likes" in line]
+def test_the_layout_test_finds_nothing_wrong_with_it(tryouts: Path) -> None:
+    done = run(tryouts, "-m", "pytest", "-q", "tests/repo", "-p", "no:cacheprovider", "-rfE")
+    assert not [line for line in done.stdout.splitlines() if "tryouts" in line]
     assert "passed" in done.stdout
 
 
-def test_generating_again_leaves_no_diff(likes: Path) -> None:
+def test_generating_again_leaves_no_diff(tryouts: Path) -> None:
     for command, answer in (
         (["schemas", "generate"], "up to date"),
         (["dashboards", "check"], "all dashboards are up to date"),
         (["where", "--write"], ""),
     ):
-        done = headrace(likes, *command)
+        done = headrace(tryouts, *command)
         assert (done.returncode, done.stdout.strip()) == (0, answer), done.stderr
 
 
-def test_wherever_all_systems_are_listed_it_is_listed(likes: Path) -> None:
+def test_wherever_all_systems_are_listed_it_is_listed(tryouts: Path) -> None:
     """Also in lists that were made after `headrace new`: then `begin` has to learn of them."""
     folders = ("api", "connectors", "infra", "schemas", "sinks", "streams")
-    modules = [path for folder in folders for path in (likes / folder).rglob("*.py")]
+    modules = [path for folder in folders for path in (tryouts / folder).rglob("*.py")]
     listing = {path for path in modules if set(SYSTEMS) <= words(path)}
-    names = {path.relative_to(likes).as_posix() for path in listing}
+    names = {path.relative_to(tryouts).as_posix() for path in listing}
     assert names >= {"api/app.py", "infra/grafana/generate.py", "streams/catalog.py"}
-    assert not [path for path in listing if "likes" not in words(path)]
+    assert not [path for path in listing if "tryouts" not in words(path)]
 
 
 def words(path: Path) -> set[str]:
@@ -114,21 +114,21 @@ def words(path: Path) -> set[str]:
 
 def rules(root: Path) -> tuple[str, str]:
     """The names of the failing rule tests, and what pytest said."""
-    done = run(root, "-m", "pytest", "-q", "tests/likes", "-p", "no:cacheprovider", "-rf")
+    done = run(root, "-m", "pytest", "-q", "tests/tryouts", "-p", "no:cacheprovider", "-rf")
     return " ".join(re.findall(r"^FAILED \S+::(\S+)", done.stdout, re.MULTILINE)), done.stdout
 
 
-def test_one_test_fails_and_says_what_to_write(likes: Path) -> None:
-    failed, said = rules(likes)
+def test_one_test_fails_and_says_what_to_write(tryouts: Path) -> None:
+    failed, said = rules(tryouts)
     assert failed == FAILS
-    assert "the first rule to write,\nE         in streams/likes.py:" in said
+    assert "the first rule to write,\nE         in streams/tryouts.py:" in said
     assert re.search(r"^1 failed, \d+ passed", said, re.MULTILINE)
 
 
-def test_it_works_end_to_end_in_memory(likes: Path) -> None:
-    flow = likes / "tests/likes/test_flow.py"
+def test_it_works_end_to_end_in_memory(tryouts: Path) -> None:
+    flow = tryouts / "tests/tryouts/test_flow.py"
     shutil.copy(Path(__file__).with_name("flow.py"), flow)
-    done = run(likes, "-m", "pytest", "-q", str(flow), "-p", "no:cacheprovider")
+    done = run(tryouts, "-m", "pytest", "-q", str(flow), "-p", "no:cacheprovider")
     flow.unlink()
     assert "2 passed" in done.stdout, done.stdout
 
@@ -160,8 +160,8 @@ MATTERS = """,
         return replace"""
 
 
-def test_the_failing_test_passes_once_its_message_is_followed(likes: Path) -> None:
-    fold = likes / "streams/likes.py"
+def test_the_failing_test_passes_once_its_message_is_followed(tryouts: Path) -> None:
+    fold = tryouts / "streams/tryouts.py"
     begun = fold.read_text()
     text = re.sub(r"\ndef judge\(.*?\nclass CountBySubject", lambda _: RULE, begun, flags=re.S)
     for old, new in (
@@ -179,11 +179,11 @@ def test_the_failing_test_passes_once_its_message_is_followed(likes: Path) -> No
         text = text.replace(old, new)
     try:
         fold.write_text(text)
-        assert "test_batches_and_crashes_change_nothing" in rules(likes)[0]
+        assert "test_batches_and_crashes_change_nothing" in rules(tryouts)[0]
         whole, found = re.subn(r",\n        \)\n        return replace", lambda _: MATTERS, text)
         assert found == 1
         fold.write_text(whole)
-        failed, said = rules(likes)
+        failed, said = rules(tryouts)
         assert not failed, said
         assert " passed" in said
     finally:
