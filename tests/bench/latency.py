@@ -39,8 +39,10 @@ STOP_TIMEOUT_S = 20.0
 SECONDS = 10.0
 WARM_UP_S = 3.0
 TOKEN_TTL_S = 3_600
+ANSWER_TIMEOUT_S = 15.0
 OK = 200
 ACCEPTED = 202
+NO_ANSWER = 0
 PERCENTILES = (50, 90, 99, 99.9)
 
 
@@ -85,6 +87,12 @@ class Client:
 
     async def one(self, load: Load, number: int, due_s: float, read: bool, taken: Taken) -> None:
         """Write one request's events; read the last one back where asked."""
+        try:
+            await self._one(load, number, due_s, read, taken)
+        except (aiohttp.ClientConnectionError, TimeoutError):
+            taken.refused[NO_ANSWER] += 1
+
+    async def _one(self, load: Load, number: int, due_s: float, read: bool, taken: Taken) -> None:
         events = [self._event(number, n) for n in range(load.batch)]
         path, body = (
             ("events", events[0]) if load.batch == 1 else ("events:batch", {"events": events})
@@ -179,7 +187,10 @@ async def _client(settings: Settings, base: str) -> AsyncIterator[Client]:
     token = issuer.token("bench", [READ, WRITE], TOKEN_TTL_S)
     headers = {"Authorization": f"Bearer {token}"}
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as http:
+    patience = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+    async with aiohttp.ClientSession(
+        connector=connector, headers=headers, timeout=patience
+    ) as http:
         yield Client(http, base, f"bench-{time.time_ns()}")
 
 
@@ -236,6 +247,7 @@ def _figures(load: Load, runs: list[Taken]) -> dict[str, Any]:
         "visible_ms": _percentiles([one.visible_ms for one in runs]),
         "reads": sum(len(one.visible_ms) for one in runs),
         "refused": sum(one.refused.total() for one in runs),
+        "refused_by_status": dict(sum((one.refused for one in runs), Counter())),
     }
 
 
