@@ -55,5 +55,7 @@ Next:
       say what happens; then: headrace schemas generate
   [bold]headrace where {name}[/]
       every place of the system; --write after a change, for infra/docs
+  [bold]infra/demo/scenarios.py[/]
+      which real data goes through {name}, once its rules are written
   [bold]headrace check[/]
       lint, types, imports and layout"""
