@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,7 +22,7 @@ from api import health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
-from api.positions import Waiting
+from api.positions import AppliedSource, Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard
 from api.services import CountedProducer, Readiness, Services
@@ -30,6 +30,11 @@ from connectors.encode import Encoder
 from connectors.producer import LogProducer
 from schemas import catalog
 from schemas.registry import schema_ids
+from sinks.ads import HISTORY, WINDOWS
+from sinks.ads.history import AdsAudit, AdsHistory
+from sinks.ads.windows import AdsReader
+from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.open import open_clickhouse_reader, open_redis_reader
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
@@ -126,13 +131,35 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
     async with (
         key_source(settings) as keys,
         LogProducer.open(settings.kafka, encoders) as producer,
+        open_readers(settings) as readers,
     ):
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
+            readers=readers,
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
         )
+
+
+@asynccontextmanager
+async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSource]]:
+    """The readers of all systems, by the names their routes ask for. Each connects at its first
+    read, so the API starts, and takes writes, without the stores.
+    """
+    async with AsyncExitStack() as opened:
+        windows = AdsReader(open_redis_reader(WINDOWS, settings))
+        opened.push_async_callback(windows.close)
+        history = AdsHistory(open_clickhouse_reader(HISTORY, settings))
+        opened.push_async_callback(history.close)
+        boards = LeaderboardReader(open_redis_reader(BOARDS, settings))
+        opened.push_async_callback(boards.close)
+        yield {
+            "ads": windows,
+            "ads-history": history,
+            "ads-audit": AdsAudit(windows, history),
+            "leaderboard": boards,
+        }
 
 
 @asynccontextmanager

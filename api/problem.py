@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from connectors.encode import EncodeError
 from connectors.producer import Saturated, Undelivered
+from streams.runtime.sink import SinkError, SinkRejected, SinkUnavailable
 
 MEDIA_TYPE = "application/problem+json"
 ERRORS_MAX = 50
@@ -105,6 +106,7 @@ def install(app: FastAPI) -> None:
         EncodeError,
         Saturated,
         Undelivered,
+        SinkError,
     ):
         app.add_exception_handler(kind, on_problem)
 
@@ -130,6 +132,8 @@ def as_problem(error: Exception) -> Problem:
                 "the log did not confirm the events, so they may or may not be stored; "
                 "send them again with the same ids"
             )
+        case SinkUnavailable() | SinkRejected(transient=True):
+            found = busy("the store behind this read does not answer now")
         case HTTPException():
             status = HTTPStatus(error.status_code)
             kind = status.phrase.lower().replace(" ", "-")

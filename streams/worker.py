@@ -21,12 +21,12 @@ from streams import catalog
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
 from streams.runtime.kafka import UnknownTopic
-from streams.runtime.lane.pump import LogMismatch
+from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, Wiring, build_app
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
-from streams.runtime.supervisor import EXIT_DECISION
+from streams.runtime.supervisor import EXIT_DECISION, crashed
 
 START_TIMEOUT_S = 30.0
 
@@ -37,20 +37,17 @@ def run(
     agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    data = home() / "faust" / str(slot)
-    data.mkdir(parents=True, exist_ok=True)
-    return asyncio.run(_run(agents, port, slot, restarts, settings))
+    found = [catalog.projection(agent) for agent in agents]
+    lanes = [(one, wiring(system.name, slot, settings)) for system, one in found]
+    return asyncio.run(serve(lanes, port=port, slot=slot, restarts=restarts))
 
 
-async def _run(
-    agents: Sequence[str], port: int, slot: int, restarts: int, settings: Settings
+async def serve(
+    lanes: Sequence[tuple[Projection, Wiring]], *, port: int, slot: int, restarts: int = 0
 ) -> int:
-    app = await build_app(
-        f"headrace-{slot}",
-        [wire(agent, slot, settings) for agent in agents],
-        port,
-        home() / "faust" / str(slot),
-    )
+    """Run these projections until a signal or a failure; returns the exit status."""
+    agents = [projection.name for projection, _ in lanes]
+    app = await build_app(f"headrace-{slot}", lanes, port, home() / "faust" / str(slot))
     for lane in app.lanes:
         lane.metrics.restarted(restarts)
     _pages(app, agents)
@@ -69,20 +66,20 @@ async def _run(
     return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
 
 
-def wire(agent: str, slot: int, settings: Settings) -> tuple[Projection, Wiring]:
-    """An agent's projection with real clients."""
-    system, projection = catalog.projection(agent)
+def wiring(system: str, slot: int, settings: Settings) -> Wiring:
+    """Real clients for the projections of a system."""
 
     def sink(one: Projection) -> Sink:
         return open_sink(one.store, one.model, settings)
 
-    return projection, Wiring(
-        system=system.name,
+    return Wiring(
+        system=system,
         kafka=settings.kafka,
         schemas=RegistrySource(settings.registry.url),
         open_sink=sink,
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
+        crashed=crashed(os.environ),
     )
 
 

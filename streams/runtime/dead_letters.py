@@ -9,7 +9,7 @@ between the two the same letter may be there twice, with the same source offset.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,9 @@ from confluent_kafka import KafkaException, Message, Producer
 CONNECT = "__connect.errors."
 LATE = "headrace.late."
 FLUSH_TIMEOUT_S = 30.0
+REASON_CHARS_MAX = 2_000
+STACKTRACE_CHARS_MAX = 10_000
+"""A letter must fit into the room that its topic has beyond the record (UTF-8: ×4 at most)."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ def dead_letter(
         "stage": stage,
         "class.name": "streams.runtime",
         "exception.class.name": "DecodeError" if error is None else type(error).__qualname__,
-        "exception.message": reason,
-        "exception.stacktrace": "".join(traceback.format_exception(error)) if error else "",
+        "exception.message": reason[:REASON_CHARS_MAX],
+        "exception.stacktrace": _stacktrace(error),
     }
     return Letter(destination, message, [(CONNECT + name, str(v)) for name, v in about.items()])
 
@@ -71,40 +74,62 @@ def late_letter(destination: str, message: Message, *, agent: str, watermark_ms:
     )
 
 
-class KafkaOutbox:
-    """Sends letters with an idempotent producer and waits for every delivery report."""
+def _stacktrace(error: BaseException | None) -> str:
+    """The end of it, which names the place, when it is too long."""
+    if error is None:
+        return ""
+    return "".join(traceback.format_exception(error))[-STACKTRACE_CHARS_MAX:]
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+
+class KafkaOutbox:
+    """Sends letters with an idempotent producer and waits for every delivery report.
+
+    After a failure the producer is thrown away with what it still holds: an idempotent producer
+    may be broken for good, and a late delivery would be a surprise.
+    """
+
+    def __init__(self, connect: Callable[[], Producer]) -> None:
+        self._connect = connect
+        self._producer: Producer | None = None
 
     def send(self, letters: Sequence[Letter]) -> None:
+        producer = self._producer or self._connect()
+        self._producer = None
         failed: list[str] = []
 
         def report(error: object, _: Message) -> None:
             if error is not None:
                 failed.append(str(error))
 
-        for letter in letters:
-            self._produce(letter, report)
-        left = self._producer.flush(FLUSH_TIMEOUT_S)
+        try:
+            for letter in letters:
+                _produce(producer, letter, report)
+            left = producer.flush(FLUSH_TIMEOUT_S)
+        except KafkaException:
+            producer.purge()
+            raise
         if failed or left:
+            producer.purge()
             raise KafkaException(f"{len(failed) + left} letters not delivered: {failed[:1]}")
+        self._producer = producer
 
-    def _produce(self, letter: Letter, report: object) -> None:
-        message = letter.message
-        kept = list(message.headers() or [])
-        names = {name for name, _ in kept}
-        added = [(name, value) for name, value in letter.headers if name not in names]
-        while True:
-            try:
-                self._producer.produce(
-                    letter.destination,
-                    key=message.key(),
-                    value=message.value(),
-                    headers=[*kept, *added],
-                    on_delivery=report,
-                )
-            except BufferError:
-                self._producer.poll(0.05)
-            else:
-                return
+
+def _produce(producer: Producer, letter: Letter, report: Callable[..., None]) -> None:
+    """Queue a letter. Our headers come last, and the last one of a name is the one that counts:
+    a record that was redriven, or that lies, brings some of these names along.
+    """
+    message = letter.message
+    ours = [(name, value.encode()) for name, value in letter.headers]
+    while True:
+        try:
+            producer.produce(
+                letter.destination,
+                key=message.key(),
+                value=message.value(),
+                headers=[*(message.headers() or []), *ours],
+                on_delivery=report,
+            )
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            return

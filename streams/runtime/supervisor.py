@@ -7,12 +7,13 @@ bury the message that says what to do.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,7 +26,18 @@ STEADY_S = 60.0
 """A worker that ran this long has recovered: the next crash starts the backoff anew."""
 DRAIN_S = 30.0
 
+LAST_STATUS = "WORKER_LAST_STATUS"
+"""Environment variable that tells a worker how the process before it ended."""
+
 log = structlog.get_logger()
+
+
+def crashed(environ: Mapping[str, str]) -> bool:
+    """Whether the worker before this one is known to have ended itself: by a fault or an exit,
+    not by `SIGKILL` or `SIGTERM`, which come from outside.
+    """
+    status = int(environ.get(LAST_STATUS, "0"))
+    return status not in (0, -signal.SIGKILL, -signal.SIGTERM)
 
 
 @dataclass
@@ -36,6 +48,7 @@ class _Slot:
     wait_s: float = BACKOFF_S_FIRST
     due: float = 0.0
     restarts: int = -1
+    last_status: int = 0
     ended: bool = False
 
 
@@ -74,7 +87,7 @@ class Supervisor:
         status = slot.process.poll()
         if status is None:
             return 0
-        slot.process = None
+        slot.process, slot.last_status = None, status
         if status in (0, EXIT_DECISION):
             slot.ended = True
             return status
@@ -89,7 +102,8 @@ class Supervisor:
         slot.restarts += 1
         slot.started = now
         command = [part.replace("{restarts}", str(slot.restarts)) for part in slot.command]
-        slot.process = subprocess.Popen(command)  # noqa: S603 -- our own command line
+        environ = {**os.environ, LAST_STATUS: str(slot.last_status)}
+        slot.process = subprocess.Popen(command, env=environ)  # noqa: S603 -- our own command line
 
     def _end(self, slots: Sequence[_Slot]) -> None:
         alive = [slot.process for slot in slots if slot.process and slot.process.poll() is None]

@@ -16,12 +16,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import groupby
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from streams.runtime.lane.errors import passing
+from streams.runtime.lane.garbage import spare_records
+from streams.runtime.lane.pending import Pending
 from streams.runtime.lane.span import Seat, Span
 
 CONSUME_ROWS = 500
@@ -36,15 +38,6 @@ REVOKE_WAIT_MS = 3_000
 """How long a revoke waits for the write in flight; the fence covers what takes longer."""
 
 log = structlog.get_logger()
-
-
-@dataclass
-class _Pending:
-    seat: Seat
-    messages: list[Message] = field(default_factory=list)
-    since: float = 0.0
-    handed: float = 0.0
-    quiet: bool = False
 
 
 class Reader(threading.Thread):
@@ -89,7 +82,7 @@ class Reader(threading.Thread):
         self._spans_max = spans_max
         self._out = 0
         self._lock = threading.Lock()
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._seeks: deque[tuple[Seat, Seat, int]] = deque()
         self._stop_event = threading.Event()
         self._paused = False
@@ -132,6 +125,7 @@ class Reader(threading.Thread):
     # -- the thread ---------------------------------------------------------------------------
 
     def run(self) -> None:
+        spare_records()
         try:
             self._consumer.subscribe(
                 [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -173,8 +167,9 @@ class Reader(threading.Thread):
                 self._ends(partition, end)
 
     def _commit_stored(self, *, asynchronous: bool) -> None:
-        stored, self._commits = self._commits, {}
-        places = [TopicPartition(self._topic, p, at) for p, at in stored.items()]
+        places = []
+        while self._commits:  # the pump may be adding to it
+            places.append(TopicPartition(self._topic, *self._commits.popitem()))
         if places:
             with suppress(KafkaException):  # the truth is in the sink
                 self._consumer.commit(offsets=places, asynchronous=asynchronous)
@@ -188,8 +183,10 @@ class Reader(threading.Thread):
             messages: list[Message] = self._consumer.consume(CONSUME_ROWS, timeout=0.005)
         else:
             first = self._consumer.poll(self._wait_s())
-            rest = self._consumer.consume(CONSUME_ROWS - 1, timeout=0) if first else []
-            messages = [first, *rest] if first else []
+            # Not `if first`: a tombstone, an empty value and an error are all falsy.
+            messages = [] if first is None else [first]
+            if messages:
+                messages += self._consumer.consume(CONSUME_ROWS - 1, timeout=0)
         self._drained = len(messages) < CONSUME_ROWS
         return messages
 
@@ -200,16 +197,14 @@ class Reader(threading.Thread):
 
     def _take(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
-            messages = [message for message in messages if not _raise_fatal(message)]
+            messages = [message for message in messages if not passing(message)]
         now = time.monotonic()
         for partition, run in groupby(messages, Message.partition):
             pending = self._pending.get(partition)
             if pending is None:
                 continue
-            if not pending.messages:
-                pending.since = now
-            pending.messages.extend(run)
-            pending.quiet = False
+            if not pending.take(list(run), now):
+                self._consumer.seek(TopicPartition(self._topic, partition, pending.begins))
 
     def _hand_over(self) -> None:
         now = time.monotonic()
@@ -218,25 +213,20 @@ class Reader(threading.Thread):
             full = rows >= self._rows_max
             if full or (rows and self._due(pending, now)):
                 self._deliver(pending, now)
-            elif not rows and not pending.quiet and now - pending.handed >= self._idle_s:
-                pending.quiet = True
+            elif not rows and pending.forgotten(now, self._idle_s):
+                pending.attended = now
                 self._give(Span(pending.seat, idle=True))
         self._press()
 
-    def _due(self, pending: _Pending, now: float) -> bool:
+    def _due(self, pending: Pending, now: float) -> bool:
         """Whether a part-filled span goes out: the pump idles and nothing more is at hand."""
         if self._linger_s:
             return now - max(pending.since, pending.handed) >= self._linger_s
         caught_up = self._drained or now - pending.since >= FILL_MS / 1000
         return self._out == 0 and caught_up
 
-    def _deliver(self, pending: _Pending, now: float) -> None:
-        taken, pending.messages = (
-            pending.messages[: self._rows_max],
-            pending.messages[self._rows_max :],
-        )
-        pending.handed = pending.since = now
-        self._give(Span(pending.seat, taken))
+    def _deliver(self, pending: Pending, now: float) -> None:
+        self._give(pending.cut(self._rows_max, now))
 
     def _give(self, span: Span) -> None:
         """Hand over one span; waits for a free slot, polling (paused) when that takes long."""
@@ -272,7 +262,7 @@ class Reader(threading.Thread):
         pending = self._pending.get(seat.partition)
         if pending is None or pending.seat is not seat:
             return  # revoked meanwhile: the next owner starts from the stored position
-        self._pending[seat.partition] = _Pending(fresh, handed=time.monotonic())
+        self._pending[seat.partition] = Pending(fresh, offset)
         self._consumer.seek(TopicPartition(self._topic, seat.partition, offset))
 
     # -- rebalance, called by librdkafka inside poll ------------------------------------------
@@ -283,7 +273,7 @@ class Reader(threading.Thread):
         for one in partitions:
             seat = Seat(self._topic, one.partition)
             offset = self._locate(seat)
-            self._pending[one.partition] = _Pending(seat, handed=time.monotonic())
+            self._pending[one.partition] = Pending(seat, offset)
             placed.append(TopicPartition(self._topic, one.partition, offset))
         consumer.incremental_assign(placed)
         if self._paused and placed:
@@ -307,23 +297,3 @@ class Reader(threading.Thread):
                 pending.seat.revoked = True
         self._left([one.partition for one in partitions])
         log.info("revoked", topic=self._topic, partitions=[p.partition for p in partitions])
-
-
-_TRANSIENT = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._PARTITION_EOF,
-    KafkaError._RESOLVE,
-}
-
-
-def _raise_fatal(message: Message) -> bool:
-    """True for an error that the client mends by itself; raises for one that it cannot."""
-    error = message.error()
-    if error is None:
-        return False
-    if error.retriable() or error.code() in _TRANSIENT:
-        log.warning("kafka", error=error.str(), code=error.name())
-        return True
-    raise KafkaException(error)

@@ -24,7 +24,8 @@ from streams.runtime.avro import Decoder, SchemaSource
 from streams.runtime.dead_letters import KafkaOutbox
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
-from streams.runtime.lane.pump import Pump, Stopped
+from streams.runtime.lane.patience import Stopped
+from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
@@ -32,6 +33,8 @@ from streams.runtime.projection import Projection, SinkFactory
 from streams.runtime.settings import Kafka
 
 BROKER_TIMEOUT_S = 10.0
+LETTERS = {"message.max.bytes": 1_000_000_000}
+"""A dead letter is larger than the record that came in; the broker has the say, not the client."""
 STUCK_AFTER_S = 120.0
 
 log = structlog.get_logger()
@@ -47,6 +50,8 @@ class Wiring:
     open_sink: SinkFactory
     metrics: Metrics
     journals: Path
+    crashed: bool = False
+    """Whether the process before this one is known to have ended itself; see `Journal`."""
 
 
 class Lane(faust.Service):  # type: ignore[misc]
@@ -62,7 +67,9 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._channel = app.channel(maxsize=8)
         self._admin = kafka.admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
-        self._journal = Journal(wiring.journals / f"{projection.name}.journal")
+        self._journal = Journal(
+            wiring.journals / f"{projection.name}.journal", crashed=wiring.crashed
+        )
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{projection.name}")
         self.metrics = wiring.metrics.agent(
             projection.name,
@@ -74,7 +81,7 @@ class Lane(faust.Service):  # type: ignore[misc]
             projection,
             self._sink,
             Decoder(projection.topic, wiring.schemas, projection.columns),
-            KafkaOutbox(kafka.producer(wiring.kafka)),
+            KafkaOutbox(lambda: kafka.producer(wiring.kafka, **LETTERS)),
             self.metrics,
             bounds=self._bounds,
             restart=self._restart,
@@ -102,7 +109,9 @@ class Lane(faust.Service):  # type: ignore[misc]
             async for span in spans:
                 try:
                     await loop.run_in_executor(self._executor, self.pump.process, span)
-                except Exception as error:
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:  # Polars panics are no Exceptions
                     self._end(error)
                 finally:
                     self._reader.done()
@@ -140,7 +149,8 @@ class Lane(faust.Service):  # type: ignore[misc]
     @property
     def stuck(self) -> bool:
         """Whether the reader's thread has died or has not turned for long."""
-        quiet_s = time.monotonic() - self._reader.polled_s
+        alive_s = max(self._reader.polled_s, self.pump.patience.tried_s)
+        quiet_s = time.monotonic() - alive_s
         return self.failure is not None or quiet_s > STUCK_AFTER_S
 
     # -- called from the reader's thread and the pump's ---------------------------------------
@@ -193,6 +203,7 @@ async def build_app(
     """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
     that Faust may keep files in.
     """
+    await asyncio.to_thread(data.mkdir, parents=True, exist_ok=True)
     app = LaneApp(
         name,
         broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",

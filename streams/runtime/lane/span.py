@@ -36,11 +36,14 @@ class Span:
     """Consecutive records of one partition, in offset order; never empty.
 
     `idle` spans have no records: they tell the pump that the partition has been silent.
+    `begins` is where the span before ended (or where the seat was told to start): offsets may
+    have gaps, so only this shows that no span was lost on the way. None: not known.
     """
 
     seat: Seat
     messages: list[Message] = field(default_factory=list)
     idle: bool = False
+    begins: int | None = None
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -83,7 +86,8 @@ class Span:
     def halves(self) -> tuple[Span, Span]:
         """The span cut in two; it must have at least two records."""
         middle = len(self.messages) // 2
-        return (
-            Span(self.seat, self.messages[:middle]),
-            Span(self.seat, self.messages[middle:]),
-        )
+        return self.part(0, middle), self.part(middle, len(self.messages))
+
+    def part(self, start: int, stop: int) -> Span:
+        """Some of the records, by index."""
+        return Span(self.seat, self.messages[start:stop])

@@ -1,0 +1,36 @@
+"""Whether the log can continue a stored position."""
+
+from __future__ import annotations
+
+from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.span import Seat
+from streams.runtime.position import Position
+
+
+class LogMismatch(RuntimeError):
+    """Stored position and log do not belong together; a person must decide. Says what to do."""
+
+
+def check_against_log(
+    agent: str, seat: Seat, position: Position | None, log_bounds: LogBounds
+) -> None:
+    """Raise `LogMismatch` unless the log can continue this position."""
+    if position is None:
+        return
+    where = f"{agent} on {seat.name}"
+    remedy = f"Check the topic, then rebuild the read model: headrace rebuild {agent}"
+    if position.topic_id != log_bounds.topic_id:
+        raise LogMismatch(
+            f"{where}: the topic was re-created (id {log_bounds.topic_id}, the read model was "
+            f"folded from {position.topic_id}), so its offsets mean other records. {remedy}"
+        )
+    if position.next_offset > log_bounds.end:
+        raise LogMismatch(
+            f"{where}: folded up to offset {position.next_offset}, but the log ends at "
+            f"{log_bounds.end}: its tail was lost. {remedy}"
+        )
+    if position.low_offset < log_bounds.start:
+        raise LogMismatch(
+            f"{where}: needs the log from offset {position.low_offset}, but retention has deleted "
+            f"it up to {log_bounds.start}. {remedy}"
+        )

@@ -1,0 +1,440 @@
+"""What fault tests run on: own stores, own topics, worker processes, and faults between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import polars as pl
+import redis
+from confluent_kafka.admin import AdminClient
+
+from infra.local.parts.redis import binary
+from schemas import apply as topics
+from schemas.registry import RegistryClient, schema_ids, subjects
+from sinks.open import open_sink
+from streams.runtime.kafka import admin
+from streams.runtime.position import Position
+from streams.runtime.projection import Projection
+from streams.runtime.settings import Settings
+from streams.runtime.sink import Sink
+from tests.chaos.proxy import Proxy
+from tests.chaos.worker import projections
+
+ROOT = Path(__file__).resolve().parents[2]
+FULL = os.environ.get("CHAOS_FULL") == "1"
+"""The long runs: set by hand, not in CI."""
+READY_S = 60.0
+DRAIN_S = 120.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(happens: Callable[[], Any], within_s: float, what: str) -> Any:
+    """Wait until it is truthy; fails the test when it does not come in time."""
+    deadline = time.monotonic() + within_s
+    while not (found := happens()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s:.0f} s: {what}")
+        time.sleep(0.05)
+    return found
+
+
+class Server:
+    """A store's process, ended with the rig."""
+
+    def __init__(self, command: list[str], port: int, log: Path) -> None:
+        self.port = port
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
+        until(self._listens, READY_S, f"{command[0]} listens on {port}")
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, f"ended: {self.process.args}"
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def valkey(folder: Path) -> Server:
+    port = free_port()
+    options = f"--port {port} --bind 127.0.0.1 --save  --appendonly no --dir {folder}".split(" ")
+    return Server([binary(), *options], port, folder / "valkey.log")
+
+
+def clickhouse(folder: Path) -> Server:
+    port = free_port()
+    command = [sys.executable, "-m", "infra.clickhouse", "--data", str(folder / "clickhouse")]
+    return Server([*command, "--port", str(port)], port, folder / "clickhouse.log")
+
+
+@dataclass
+class Worker:
+    """One process of `tests.chaos.worker`, or one kept running by the product's supervisor."""
+
+    command: list[str]
+    env: dict[str, str]
+    port: int
+    log: Path
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Start, or start again after an end."""
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, env=self.env, stdout=out, stderr=out
+            )
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self.process.kill()
+        self.process.wait()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self, within_s: float = 30) -> int:
+        """SIGTERM; the exit status."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(within_s)
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, f"worker ended, see {self.log}:\n{self.tail()}"
+        with suppress(OSError):
+            address = f"http://127.0.0.1:{self.port}/readyz"
+            with urllib.request.urlopen(address, timeout=2) as answer:
+                return bool(answer.status == 200)
+        return False
+
+    def metric(self, name: str) -> float:
+        """Sum over all label sets; 0 when the process does not answer."""
+        total = 0.0
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer,
+        ):
+            for line in answer.read().decode().splitlines():
+                if line.startswith(name):
+                    total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def said(self, text: str) -> int:
+        """How often its log has that text."""
+        return self.log.read_text(errors="replace").count(text)
+
+
+@dataclass
+class Rig:
+    """One run: names, addresses behind proxies, and everything to stop at the end."""
+
+    folder: Path
+    seed: int
+    kafka_config: dict[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ("redis",)
+
+    def __post_init__(self) -> None:
+        self.settings = Settings.read()
+        self.run = f"chaos-{uuid4().hex[:8]}"
+        self.projections = projections(self.run)
+        self.seen: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.servers: dict[str, Server] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self.workers: list[Worker] = []
+        self.sinks: list[Sink] = []
+        self.admin: AdminClient = admin(self.settings.kafka)
+        if "redis" in self.needs:
+            self.servers["redis"] = valkey(self.folder)
+        if "clickhouse" in self.needs:
+            self.servers["clickhouse"] = clickhouse(self.folder)
+        for name, server in self.servers.items():
+            self.proxies[name] = Proxy(server.port, self.seed)
+        registry = urlsplit(self.settings.registry.url)
+        assert registry.hostname in ("127.0.0.1", "localhost") and registry.port
+        self.proxies["registry"] = Proxy(registry.port, self.seed)
+
+    # -- topics ---------------------------------------------------------------------------------
+
+    def topic(self, agent: str) -> Any:
+        return self.projections[agent].topic
+
+    def create(self, *agents: str) -> None:
+        """Topics and schemas of these agents."""
+        self.topics = list({self.topic(a).name: self.topic(a) for a in agents}.values())
+        topics.apply(self.settings, self.topics)
+
+    def schema_ids(self, agent: str) -> dict[str, int]:
+        return schema_ids(self.topic(agent), self.settings.registry)
+
+    def delete_topics(self) -> None:
+        names = [n for t in self.topics for n in (t.name, t.dead_letters, t.late)]
+        for future in self.admin.delete_topics(names).values():
+            with suppress(Exception):
+                future.result(15)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """End offset of every partition."""
+        from streams.runtime.kafka import log_bounds
+
+        partitions = self.admin.list_topics(topic, 10).topics[topic].partitions
+        return {p: log_bounds(self.admin, topic, p).end for p in partitions}
+
+    # -- workers --------------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        """Every address: stores and registry behind their proxies."""
+        env = {n: v for n, v in os.environ.items() if not n.startswith("HEADRACE_")}
+        registry = urlsplit(self.settings.registry.url)
+        proxied = registry._replace(netloc=f"127.0.0.1:{self.proxies['registry'].port}")
+        env |= {
+            "HEADRACE_HOME": str(self.folder / "home"),
+            "HEADRACE_KAFKA__BOOTSTRAP_SERVERS": self.settings.kafka.bootstrap_servers,
+            "HEADRACE_KAFKA__CONFIG": json.dumps(self.kafka_config),
+            "HEADRACE_REGISTRY__URL": proxied.geturl(),
+            "PYTHONPATH": str(ROOT),
+            "POLARS_MAX_THREADS": "2",
+        }
+        if "redis" in self.proxies:
+            env["HEADRACE_REDIS__URL"] = f"redis://127.0.0.1:{self.proxies['redis'].port}/0"
+        if "clickhouse" in self.proxies:
+            port = self.proxies["clickhouse"].port
+            env["HEADRACE_CLICKHOUSE__URL"] = f"http://default@127.0.0.1:{port}/default"
+        return env
+
+    def command(self, agents: str, slot: int, port: int, rows_max: int | None = None) -> list[str]:
+        more = ["--rows-max", str(rows_max)] if rows_max else []
+        return [
+            *(sys.executable, "-m", "tests.chaos.worker", self.run, "--agents", agents),
+            *("--slot", str(slot), "--port", str(port), *more),
+        ]
+
+    def worker(self, agents: str, rows_max: int | None = None) -> Worker:
+        """Another worker process."""
+        slot, port = len(self.workers), free_port()
+        command = self.command(agents, slot, port, rows_max)
+        worker = Worker(command, self.environment(), port, self.folder / f"worker-{slot}.log")
+        self.workers.append(worker)
+        return worker
+
+    def supervised(self, agents: str) -> Worker:
+        """A worker under the product's supervisor; the process is the supervisor."""
+        slot, port = len(self.workers), free_port()
+        command = [
+            *(sys.executable, "-m", "tests.chaos.supervised"),
+            json.dumps(self.command(agents, slot, port)),
+        ]
+        worker = Worker(command, self.environment(), port, self.folder / f"worker-{slot}.log")
+        self.workers.append(worker)
+        return worker
+
+    def ready(self, *workers: Worker) -> None:
+        for worker in workers:
+            until(worker.ready, READY_S, f"worker ready, see {worker.log}")
+
+    # -- what is stored -------------------------------------------------------------------------
+
+    def sink(self, agent: str) -> Sink:
+        """The product's own sink, past the proxies."""
+        url = {"redis": {}, "clickhouse": {}}
+        if "redis" in self.servers:
+            url["redis"] = {"url": f"redis://127.0.0.1:{self.servers['redis'].port}/0"}
+        if "clickhouse" in self.servers:
+            port = self.servers["clickhouse"].port
+            url["clickhouse"] = {"url": f"http://default@127.0.0.1:{port}/default"}
+        one: Projection = self.projections[agent]
+        sink = open_sink(one.store, one.model, Settings(**url))
+        self.sinks.append(sink)
+        return sink
+
+    def redis(self) -> redis.Redis:
+        return redis.Redis(port=self.servers["redis"].port)
+
+    def positions(self, sink: Sink) -> dict[int, Position]:
+        found = sink.positions(sink.live_version())
+        return {partition: position for (_, partition), position in found.items()}
+
+    def folded(self, sink: Sink) -> int:
+        """Records folded so far, over all partitions."""
+        return sum(one.next_offset for one in self.positions(sink).values())
+
+    def progress(self, sink: Sink, *workers: Worker) -> None:
+        """Wait until more is folded than now."""
+        before = self.folded(sink)
+
+        def more() -> bool:
+            for worker in workers:
+                assert worker.process.poll() is None, f"ended, see {worker.log}\n{worker.tail()}"
+            return self.folded(sink) > before
+
+        until(more, READY_S, "progress")
+
+    def drained(self, agent: str, sink: Sink, within_s: float = DRAIN_S) -> None:
+        """Wait until the read model has folded the log to its end."""
+        ends = self.ends(self.topic(agent).name)
+
+        def caught_up() -> bool:
+            at = self.positions(sink)
+            return all(
+                end == 0 or (p in at and at[p].next_offset == end) for p, end in ends.items()
+            )
+
+        until(caught_up, within_s, f"{agent} folds up to {ends}; {self.positions(sink)}")
+
+    # -- the verdict ----------------------------------------------------------------------------
+
+    def recount(self, agent: str, rules: str) -> Path:
+        """What the read model must hold, by an independent program."""
+        out = self.folder / f"recount-{agent}"
+        subprocess.run(
+            [
+                *(sys.executable, str(ROOT / "tests/chaos/recount.py")),
+                *("--bootstrap", self.settings.kafka.bootstrap_servers),
+                *("--registry", self.settings.registry.url),
+                *("--topic", self.topic(agent).name, "--rules", rules, "--out", str(out)),
+            ],
+            check=True,
+            timeout=170,
+        )
+        return out
+
+    def verdict(self, agent: str, rules: str, sink: Sink, tables: tuple[str, ...]) -> Verdict:
+        """Compare what is stored with the recount, row by row and fate by fate."""
+        out = self.recount(agent, rules)
+        verdict = Verdict()
+        version = sink.live_version()
+        fates = json.loads((out / "fates.json").read_text())
+        positions = self.positions(sink)
+        for partition, counted in fates.items():
+            verdict.records += counted["records"]
+            if not counted["records"]:
+                continue
+            stored = dict(positions[int(partition)].counts)
+            verdict.fates.update(stored)
+            if stored != counted["fates"]:
+                verdict.wrong.append(f"{agent}/{partition}: {stored}, recount {counted['fates']}")
+            if sum(stored.values()) != counted["records"]:
+                verdict.wrong.append(f"{agent}/{partition}: in is not the sum of the fates")
+        for table in tables:
+            verdict.compare(table, pl.concat(list(sink.rows(version, table))), out)
+        return verdict
+
+    def report(self, test: str, verdict: Verdict, *sometimes: str, **more: Any) -> None:
+        """Print the line of the run, and fail it where the read model is wrong, or where a fault
+        that it is about never happened.
+        """
+        never = [name for name in sometimes if not self.seen[name]]
+        facts = " ".join(f"{name}={value}" for name, value in more.items())
+        print(
+            f"\n{test}: seed={self.seed} records={verdict.records} faults={dict(self.faults)} "
+            f"lost={verdict.lost} duplicated={verdict.duplicated} fates={dict(verdict.fates)} "
+            f"{facts} sometimes={ {name: self.seen[name] for name in sometimes} }"
+        )
+        assert not verdict.wrong, "\n".join(verdict.wrong[:20])
+        assert (verdict.lost, verdict.duplicated) == (0, 0)
+        assert not never, f"void: {never} never happened"
+
+    def close(self) -> None:
+        """End every process, delete every topic and subject."""
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                with suppress(ProcessLookupError):
+                    worker.signal(signal.SIGCONT)
+                try:
+                    worker.end(15)
+                except subprocess.TimeoutExpired:
+                    worker.kill()
+        for sink in self.sinks:
+            sink.close()
+        for proxy in self.proxies.values():
+            proxy.close()
+        for server in self.servers.values():
+            server.stop()
+        if hasattr(self, "topics"):
+            self.delete_topics()
+            with RegistryClient(self.settings.registry) as registry:
+                for topic in self.topics:
+                    for subject in subjects(topic):
+                        with suppress(Exception):
+                            registry.delete(subject.name)
+
+
+@dataclass
+class Verdict:
+    """How a read model differs from the recount."""
+
+    records: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    wrong: list[str] = field(default_factory=list)
+    fates: Counter[str] = field(default_factory=Counter)
+
+    def compare(self, table: str, stored: pl.DataFrame, out: Path) -> None:
+        """Rows that should be there and are not are lost; rows that should not be there, and
+        rows that count too much, are duplicated.
+        """
+        wanted = pl.read_parquet(out / f"{table}.parquet")
+        stored = stored.select(
+            pl.col(name).dt.epoch("ms") if isinstance(stored.schema[name], pl.Datetime) else name
+            for name in wanted.columns
+        ).cast(dict(wanted.schema))
+        missing = wanted.join(stored, on=wanted.columns, how="anti", nulls_equal=True)
+        extra = stored.join(wanted, on=wanted.columns, how="anti", nulls_equal=True)
+        self.lost += missing.height
+        self.duplicated += extra.height + (stored.height - stored.unique().height)
+        if missing.height or extra.height:
+            self.wrong.append(f"{table}: missing {missing.head(3)}, too many {extra.head(3)}")
+
+
+@contextmanager
+def background(work: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
+    """Run `work` beside the test until the block ends; its failure fails the test."""
+    stop, failed = threading.Event(), []
+
+    def run() -> None:
+        try:
+            work(stop)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join(120)
+    if failed:
+        raise failed[0]
