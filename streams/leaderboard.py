@@ -35,6 +35,9 @@ POINTS_MAX = 10**12
 """Larger scores are set aside, so that no sum reaches 2**53, what a board holds exactly, in less
 than nine thousand of them.
 """
+BATCH_ROWS_MAX = 8_192
+"""A score ranks on three boards, and the store answers nobody while it merges a batch: about 0.1 s
+for so many."""
 FATE = "fate"
 CONTENT = ("board", "operator", "player_id", "points")
 
@@ -212,7 +215,13 @@ SYSTEM = System(
     title="Leaderboards",
     projections=(
         Projection(
-            "leaderboard", SCORES, Standings(), store.BOARDS, store="redis", restores=("bans",)
+            "leaderboard",
+            SCORES,
+            Standings(),
+            store.BOARDS,
+            store="redis",
+            restores=("bans",),
+            rows_max=BATCH_ROWS_MAX,
         ),
     ),
 )

@@ -41,7 +41,7 @@ def new(
     console = Console(highlight=False, soft_wrap=True)
     for path in sorted((*made.new, *made.derived)):
         console.print(f"+ {path}")
-    for path in sorted(made.changed):
+    for path in sorted((*made.changed, *begin.REMADE)):
         console.print(f"~ {path}")
     if not dry_run:
         console.print(NEXT.format(name=name, record=made.names.record))
@@ -55,5 +55,7 @@ Next:
       say what happens; then: headrace schemas generate
   [bold]headrace where {name}[/]
       every place of the system; --write after a change, for infra/docs
+  [bold]infra/demo/scenarios.py[/]
+      which real data goes through {name}, once its rules are written
   [bold]headrace check[/]
       lint, types, imports and layout"""

@@ -12,7 +12,7 @@ GROUP_ANY = 'consumergroup=~"$agent"'
 
 def select_system(system: str) -> tuple[str, str]:
     """Selectors of one system: for Headrace's own metrics, and for consumer groups."""
-    return f'system="{system}"', f'consumergroup=~"{system}-.+"'
+    return f'system="{system}"', f'consumergroup=~"{system}(-.+)?"'
 
 
 def rate(metric: str, by: str, labels: str) -> str:

@@ -12,7 +12,7 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -25,6 +25,8 @@ from schemas.generate import generate
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 SUFFIX = ".template"
+REMADE = ("schemas/asyncapi.json",)
+"""What describes all systems, and so is made again."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Slice:
 def planned(names: Names, root: Path = CHECKOUT) -> Slice:
     """The slice of a system. Raises `BadName` where a name is taken, and `lists.NoPlace`."""
     systems = lists.strings(_read(root, "streams/catalog.py"), "SYSTEMS")
-    changed = _listed(names.system, root, systems)
+    changed = _listed(names, root, systems)
     raw = templates(names)
     sources = " ".join(text for path, text in raw.items() if path.endswith(".py"))
     names.check_free(root, systems, set(re.findall(r"\w+", sources)))
@@ -91,24 +93,31 @@ def templates(names: Names) -> dict[str, str]:
     }
 
 
-def _listed(system: str, root: Path, systems: tuple[str, ...]) -> dict[str, str]:
+def _listed(names: Names, root: Path, systems: tuple[str, ...]) -> dict[str, str]:
     """The files that hold lists of systems, with this one in them."""
+    system, reader = names.system, f"{names.words['pascal']}Reader"
     changed: dict[str, str] = {}
 
-    def edit(path: str, variable: str, entry: str, module: str = "") -> None:
-        text = changed.get(path) or _read(root, path)
+    def edit(path: str, change: Callable[[str], str]) -> None:
         try:
-            if module:
-                text = lists.with_import(text, module, system)
-            changed[path] = lists.with_entry(text, variable, system, entry, systems)
+            changed[path] = change(changed.get(path) or _read(root, path))
         except lists.NoPlace as error:
             raise lists.NoPlace(f"{path}: {error}; nothing was written") from error
 
-    edit("streams/catalog.py", "SYSTEMS", f'"{system}"')
-    edit("schemas/catalog.py", "SYSTEMS", f'"{system}"')
-    edit("api/app.py", "ROUTERS", f"{system}.writes, {system}.router", "api.routes")
-    dashboard = f'"{system}": {system}.dashboard'
-    edit("infra/grafana/generate.py", "DASHBOARDS", dashboard, "infra.grafana.systems")
+    def enter(path: str, variable: str, entry: str) -> None:
+        edit(path, lambda text: lists.with_entry(text, variable, system, entry, systems))
+
+    enter("streams/catalog.py", "SYSTEMS", f'"{system}"')
+    enter("schemas/catalog.py", "SYSTEMS", f'"{system}"')
+    app = "api/app.py"
+    edit(app, lambda text: lists.with_import(text, "api.routes", system))
+    edit(app, lambda text: lists.with_line(text, f"from sinks.{system} import {reader}"))
+    enter(app, "ROUTERS", f"{system}.writes, {system}.router")
+    opened = f"await opened.enter_async_context({reader}.open(settings))"
+    enter(app, "open_readers", f'"{system}": {opened}')
+    dashboards = "infra/grafana/generate.py"
+    edit(dashboards, lambda text: lists.with_import(text, "infra.grafana.systems", system))
+    enter(dashboards, "DASHBOARDS", f'"{system}": {system}.dashboard')
     return changed
 
 

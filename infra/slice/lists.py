@@ -17,11 +17,23 @@ class NoPlace(StackError):
 
 
 def with_entry(text: str, variable: str, name: str, entry: str, systems: Sequence[str]) -> str:
-    """`text` with `entry` in its top-level tuple or dict `variable`, before the first system that
-    sorts after `name`. Entries that belong to no system (an overview, a health check) stay put.
+    """`text` with `entry` in its top-level tuple or dict `variable`, or in the dict that the
+    function of that name yields, before the first system that sorts after `name`. Entries that
+    belong to no system (an overview, a health check) stay put.
     """
     known = [span for span in _entries(_value(text, variable)) if span[0] in systems]
     return _inserted(text, known, name, entry, f"the list {variable}")
+
+
+def with_line(text: str, line: str) -> str:
+    """`text` with another import, after its last; sorting is the formatter's."""
+    imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    if not imports:
+        raise NoPlace("there are no imports")
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        [*lines[: imports[-1].end_lineno], f"{line}\n", *lines[imports[-1].end_lineno :]]
+    )
 
 
 def strings(text: str, variable: str) -> tuple[str, ...]:
@@ -66,6 +78,10 @@ def _value(text: str, variable: str) -> ast.expr:
                 | ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value)
             ) if found == variable:
                 return value
+            case ast.AsyncFunctionDef(name=found) if found == variable:
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Yield) and isinstance(inner.value, ast.Dict):
+                        return inner.value
     raise NoPlace(f"there is no top-level list {variable}")
 
 

@@ -28,7 +28,7 @@ from streams.runtime.sink import Ranking, ReadModel, Table
 LIVE_MS = 500
 """How long the number of the live version and its partitions are believed."""
 
-_SHIFT = 2**52
+
 _AHEAD = Script(files(__package__).joinpath("ahead.lua").read_text())
 
 
@@ -259,7 +259,7 @@ def _name(values: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
 
 def _place(stored: bytes, member: str) -> Place:
     score, reached = stored.decode().split(",")
-    digits = str(int(reached) + _SHIFT).zfill(keys.PLACE_DIGITS)
+    digits = str(int(reached) + keys.PLACE_SHIFT).zfill(keys.PLACE_DIGITS)
     return -float(score), (digits + member).encode()
 
 
@@ -269,5 +269,5 @@ def _places(flat: list[bytes]) -> list[Place]:
 
 def _ranked(rank: int, at: Place) -> Ranked:
     score, place = at
-    reached_ms = int(place[: keys.PLACE_DIGITS]) - _SHIFT
+    reached_ms = int(place[: keys.PLACE_DIGITS]) - keys.PLACE_SHIFT
     return Ranked(rank, place[keys.PLACE_DIGITS :].decode(), -int(score), reached_ms)

@@ -13,16 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from confluent_kafka import TopicPartition
 
-from connectors.bulk import BulkProducer
-from connectors.encode import Encoder
-from schemas.apply import apply
-from schemas.registry import schema_ids
 from streams.runtime import kafka
 from streams.runtime.settings import Settings
 from streams.runtime.topic import RecordType, Topic
-from tests.bench.store import drop_topics
+from tests.bench.log import fill
 
 PARTITIONS = 4
 CAMPAIGNS = 1_000
@@ -102,28 +97,8 @@ def topic(records: int) -> Topic:
 def ensure(settings: Settings, records: int) -> Topic:
     """The topic, filled; generates it unless it is there and whole."""
     wanted = topic(records)
-    held = _held(settings, wanted)
-    if held == records:
-        return wanted
-    if held:  # a generation that was interrupted
-        drop_topics(settings, [wanted])
-    apply(settings, [wanted])
-    encoder = Encoder(wanted, schema_ids(wanted, settings.registry))
-    with BulkProducer(settings.kafka, encoder) as producer:
-        for frame in frames(records):
-            producer.send(AD_CLICK.name, frame)
+    fill(settings, wanted, records, ((AD_CLICK.name, frame) for frame in frames(records)))
     return wanted
-
-
-def _held(settings: Settings, wanted: Topic) -> int:
-    admin = kafka.admin(settings.kafka)
-    if wanted.name not in admin.list_topics(timeout=10).topics:
-        return 0
-    consumer = kafka.consumer(settings.kafka, "bench-look")
-    places = [TopicPartition(wanted.name, partition) for partition in range(PARTITIONS)]
-    held = sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
-    consumer.close()
-    return held
 
 
 def frames(records: int) -> Iterator[pl.DataFrame]:
@@ -138,11 +113,16 @@ def frames(records: int) -> Iterator[pl.DataFrame]:
                 "ad_id": rest.integers(10_000, size=height),
                 "campaign_id": campaigns,
                 "user_id": rest.integers(1 << 40, size=height),
-                "event_time": START_MS + np.arange(start, start + height) // ROWS_A_MS,
+                "event_time": _times(start, height),
                 "country": np.array(["US", "DE", "IN", "BR"])[rest.integers(4, size=height)],
                 "cost_micros": costs,
             }
         )
+
+
+def _times(start: int, height: int) -> pl.Series:
+    times = START_MS + np.arange(start, start + height) // ROWS_A_MS
+    return pl.Series(times).cast(pl.Datetime("ms", "UTC"))
 
 
 def _drawn(start: int, records: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:

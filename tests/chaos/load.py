@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import random
 import struct
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import fastavro
@@ -125,6 +127,10 @@ def producer(bootstrap: str) -> Producer:
     )
 
 
+Steady = Callable[[threading.Event], None]
+"""Work for `background`."""
+
+
 class Load:
     """Writes rows to a topic; `sent` counts."""
 
@@ -144,6 +150,16 @@ class Load:
                 if per_s:
                     ahead_s = (self.sent - first) / per_s - (time.monotonic() - began)
                     time.sleep(max(0.0, ahead_s))
+
+    def steady(self, rows: Iterator[tuple[str, str, dict[str, Any]]], per_s: float) -> Steady:
+        """The rows at a steady rate until the test is over, however long its waits take."""
+
+        def work(stop: threading.Event) -> None:
+            while not stop.is_set():
+                self.send(islice(rows, int(per_s / 4)), per_s)
+            self.done()
+
+        return work
 
     def raw(self, key: bytes | None, value: bytes | None, headers: Any = ()) -> None:
         """Any bytes."""

@@ -16,7 +16,7 @@ import yaml
 from chdb import session as chdb_session
 from prometheus_client import CollectorRegistry
 
-from infra.grafana.generate import FOLDER, generate, stale
+from infra.grafana.generate import DASHBOARDS, FOLDER, generate, stale
 from sinks.ads import EVENTS, HISTORY
 from sinks.drivers.clickhouse import ddl
 from streams.runtime.metrics import Metrics
@@ -71,7 +71,7 @@ def test_generate_repairs_a_folder(tmp_path: Path) -> None:
     (tmp_path / "left-over.json").write_text("{}")
     (tmp_path / "ads.json").write_text("{}")
     changed = {path.name for path in generate(tmp_path)}
-    assert changed == {"ads.json", "leaderboard.json", "left-over.json", "overview.json"}
+    assert changed == {"left-over.json", *(f"{name}.json" for name in DASHBOARDS)}
     assert stale(tmp_path) == []
     assert generate(tmp_path) == []
 

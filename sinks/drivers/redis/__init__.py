@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import orjson
@@ -195,7 +195,30 @@ class RedisSink:
         for buckets in _pages(self._buckets(prefix, shape.name), _PAGE):
             names = [f"{prefix}{kind}:{shape.name}:".encode() + bucket for bucket in buckets]
             for bucket, fields in zip(buckets, self._hashes(names), strict=True):
-                yield from _texts(bucket, fields, shape)
+                if isinstance(shape, Table):
+                    yield from table_texts(bucket, fields, shape)
+                else:
+                    yield from self._board_texts(prefix, shape, bucket, fields)
+
+    def _board_texts(
+        self, prefix: str, shape: Ranking, board: bytes, scores: dict[bytes, bytes]
+    ) -> Iterator[bytes]:
+        """The members of a board as its order has them and as its scores have them. Both are
+        served, so both must count: where they disagree a member shows twice.
+        """
+        places = f"{prefix}z:{shape.name}:".encode() + board
+        found = set(scores.items())
+        for start in count(0, _BUCKET_ROWS_MAX):
+            with translated():
+                page = self._client.zrange(
+                    places, start, start + _BUCKET_ROWS_MAX - 1, withscores=True
+                )
+            found |= {keys.standing(place, score) for place, score in page}
+            if len(page) < _BUCKET_ROWS_MAX:
+                break
+        head = [board] if shape.board else []
+        for member, score in found:
+            yield b",".join([*head, orjson.dumps(member.decode()), score])
 
     def _buckets(self, prefix: str, table: str) -> Iterator[bytes]:
         with translated():
@@ -242,15 +265,6 @@ class RedisSink:
             self._client.unlink(*(f"{prefix}i:{name}:".encode() + m for m in members))
             self._client.zrem(places, *page)
         self._client.unlink(f"{prefix}m:{name}:".encode() + board)
-
-
-def _texts(bucket: bytes, fields: dict[bytes, bytes], shape: Table | Ranking) -> Iterator[bytes]:
-    if isinstance(shape, Table):
-        yield from table_texts(bucket, fields, shape)
-        return
-    head = [bucket] if shape.board else []
-    for member, score in fields.items():
-        yield b",".join([*head, orjson.dumps(member.decode()), score])
 
 
 def table_texts(bucket: bytes, fields: dict[bytes, bytes], table: Table) -> Iterator[bytes]:

@@ -156,18 +156,30 @@ class Pump:
 
     def _fold_and_store(self, span: Span, *, suspected: bool = False) -> None:
         """Fold and store; a record that fold or store cannot take is found by halving."""
+        error = self._attempt(span, suspected=suspected)
+        if isinstance(error, SinkRejected) and len(span) == 1:
+            # Is it the record, or does the store refuse everything?
+            self._sink.wait_for_writes(span.seat)
+            error = self._attempt(span, suspected=suspected)
+        if error is None:
+            return
+        if len(span) == 1:
+            self._give_up_on(span, error)
+            return
+        for half in span.halves():
+            self._fold_and_store(half, suspected=suspected)
+
+    def _attempt(self, span: Span, *, suspected: bool) -> BaseException | None:
+        """Fold and store; answers the error that is to be blamed on the records."""
         try:
-            self._attempt(span, suspected=suspected)
+            self._fold(span, suspected=suspected)
         except (Stopped, FenceRefused, LogMismatch, FoldBroken):
             raise
         except (Exception, pl.exceptions.PanicException) as error:
-            if len(span) == 1:
-                self._give_up_on(span, error)
-                return
-            for half in span.halves():
-                self._fold_and_store(half, suspected=suspected)
+            return error
+        return None
 
-    def _attempt(self, span: Span, *, suspected: bool) -> None:
+    def _fold(self, span: Span, *, suspected: bool) -> None:
         memory: Memory = span.seat.memory
         began = time.perf_counter()
         reading = self._read(span, suspected=suspected)
@@ -209,8 +221,6 @@ class Pump:
 
     def _give_up_on(self, span: Span, error: BaseException) -> None:
         """Set aside the one record that cannot be taken, unless it seems that none can be."""
-        if isinstance(error, SinkRejected):
-            self._sink.wait_for_writes(span.seat)
         self._failures += 1
         if self._failures > FAILURES_MAX:
             raise FoldBroken(

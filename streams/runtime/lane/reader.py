@@ -183,8 +183,10 @@ class Reader(threading.Thread):
             messages: list[Message] = self._consumer.consume(CONSUME_ROWS, timeout=0.005)
         else:
             first = self._consumer.poll(self._wait_s())
-            rest = self._consumer.consume(CONSUME_ROWS - 1, timeout=0) if first else []
-            messages = [first, *rest] if first else []
+            # Not `if first`: a tombstone, an empty value and an error are all falsy.
+            messages = [] if first is None else [first]
+            if messages:
+                messages += self._consumer.consume(CONSUME_ROWS - 1, timeout=0)
         self._drained = len(messages) < CONSUME_ROWS
         return messages
 

@@ -203,7 +203,7 @@ async def build_app(
     """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
     that Faust may keep files in.
     """
-    data.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(data.mkdir, parents=True, exist_ok=True)
     app = LaneApp(
         name,
         broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",

@@ -1,0 +1,151 @@
+"""Stores and registry down, slow or lying under load: nothing is lost and nothing counts twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from sinks.digest import digest
+from tests.chaos.load import Load, Steady, clicks
+from tests.chaos.rig import FULL, Rig, background, until
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
+
+OUTAGE_S = 30.0 if FULL else 5.0
+RATE = 4_000
+ROWS_MAX = 200 * RATE
+
+
+def loaded(rig: Rig) -> Steady:
+    """Traffic at a steady rate until the test is over."""
+    load = Load(
+        rig.settings.kafka.bootstrap_servers, rig.topic("windows"), rig.schema_ids("windows")
+    )
+    return load.steady(clicks(rig.seed, ROWS_MAX), RATE)
+
+
+@pytest.mark.timeout(400 if FULL else 180)
+def test_every_outage_is_waited_for(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(6, needs=("redis", "clickhouse"))
+    rig.create("windows", "events")
+    windows, events = rig.sink("windows"), rig.sink("events")
+    worker = rig.worker("windows,events", rows_max=4_096)
+    with background(loaded(rig)):
+        for name, sink in (("redis", windows), ("clickhouse", events)):
+            rig.progress(sink, worker)
+            rig.proxies[name].set(down=True)
+            rig.faults[f"{name} down"] += 1
+            time.sleep(1.0)
+            stalled = rig.folded(sink)
+            time.sleep(OUTAGE_S)
+            assert rig.folded(sink) == stalled
+            rig.proxies[name].heal()
+            rig.progress(sink, worker)
+    rig.seen["retry"] = int(worker.metric("headrace_sink_retries_total"))
+    rig.drained("windows", windows)
+    rig.drained("events", events)
+    assert not worker.said("fence refused"), "nobody else wrote"
+    verdict = rig.verdict("windows", "ads", windows, ("minutes", "hours"))
+    rig.report("outages windows", verdict, "retry")
+    verdict = rig.verdict("events", "ads", events, ("events",))
+    assert not verdict.fates["quarantined"]
+    rig.report("outages events", verdict, "retry")
+
+
+@pytest.mark.timeout(180)
+def test_a_registry_that_is_down_is_waited_for(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(7)
+    rig.create("windows")
+    sink = rig.sink("windows")
+    rig.proxies["registry"].set(down=True)
+    rig.faults["registry down"] += 1
+    worker = rig.worker("windows")
+    with background(loaded(rig)):
+        rig.ready(worker)
+        time.sleep(OUTAGE_S)
+        assert rig.folded(sink) == 0
+        rig.seen["retry"] = worker.said("waiting")
+        rig.proxies["registry"].heal()
+    rig.drained("windows", sink)
+    verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
+    assert not verdict.fates["quarantined"]
+    rig.report("registry", verdict, "retry")
+
+
+@pytest.mark.timeout(240)
+def test_a_lost_reply_is_not_a_lost_or_double_write(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(8, needs=("redis", "clickhouse"))
+    rig.create("windows", "events")
+    windows, events = rig.sink("windows"), rig.sink("events")
+    worker = rig.worker("windows,events", rows_max=1_000)
+    with background(loaded(rig)):
+        rig.progress(windows, worker)
+        for _ in range(4):
+            rig.proxies["redis"].set(drop_replies=0.3)
+            rig.proxies["clickhouse"].set(drop_replies=0.2)
+            time.sleep(OUTAGE_S * 0.7)
+            for proxy in rig.proxies.values():
+                proxy.heal()
+            time.sleep(OUTAGE_S * 0.3)
+    rig.drained("windows", windows)
+    rig.drained("events", events)
+    for name in ("redis", "clickhouse"):
+        rig.seen[f"{name} reply lost"] = rig.proxies[name].seen["dropped"]
+        rig.faults[f"{name} reply lost"] = rig.proxies[name].seen["dropped"]
+    sometimes = ("redis reply lost", "clickhouse reply lost")
+    verdict = rig.verdict("windows", "ads", windows, ("minutes", "hours"))
+    rig.report("lost replies windows", verdict, *sometimes)
+    verdict = rig.verdict("events", "ads", events, ("events",))
+    rig.report("lost replies events", verdict, *sometimes)
+
+
+@pytest.mark.timeout(180)
+def test_a_paused_worker_cannot_write_after_its_successor(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(9, kafka_config={"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"})
+    rig.create("windows")
+    sink = rig.sink("windows")
+    zombie, heir = (rig.worker("windows", rows_max=500) for _ in range(2))
+    rig.ready(zombie, heir)
+    rig.proxies["redis"].set(delay_s=0.02)  # so that a pause meets a write in hand
+    with background(loaded(rig)):
+        rig.progress(sink, zombie, heir)
+        for _ in range(2):
+            time.sleep(1.0)
+            zombie.signal(signal.SIGSTOP)
+            rig.faults["pause"] += 1
+            time.sleep(9.0)
+            zombie.signal(signal.SIGCONT)
+            until(zombie.ready, 30, "the paused worker is back")
+            rig.progress(sink, heir)
+    rig.drained("windows", sink)
+    rig.seen["fence refused"] = zombie.said("fence refused") + heir.said("fence refused")
+    verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
+    rig.report("zombie", verdict, "fence refused", zombie_writes_accepted=verdict.duplicated)
+
+
+@pytest.mark.timeout(180)
+def test_a_store_that_lost_everything_is_refolded(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(10)
+    rig.create("windows")
+    sink = rig.sink("windows")
+    worker = rig.worker("windows", rows_max=2_000)
+    with background(loaded(rig)):
+        for _ in range(2):
+            rig.progress(sink, worker)
+            time.sleep(2.0)
+            rig.redis().flushall()
+            rig.faults["flushall"] += 1
+    rig.drained("windows", sink)
+    before = digest(sink, sink.live_version())
+    rig.seen["fence refused"] = worker.said("fence refused")
+    # Nothing is written any more: the worker has to notice by itself.
+    rig.redis().flushall()
+    rig.faults["flushall while idle"] += 1
+    rig.drained("windows", sink)
+    assert digest(sink, sink.live_version()) == before
+    rig.seen["noticed while idle"] = worker.said("while idle")
+    verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
+    rig.report("flushall", verdict, "fence refused", "noticed while idle", digest="same")

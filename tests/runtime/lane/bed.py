@@ -1,0 +1,138 @@
+"""A lane without a broker: records by hand, a memory store, and the pump between them."""
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import polars as pl
+from confluent_kafka import KafkaException, Message
+from prometheus_client import CollectorRegistry
+
+from sinks.drivers.memory import MemorySink, MemoryStore
+from streams.runtime.avro import Decoder, MemorySource
+from streams.runtime.batch import OFFSET, Batch
+from streams.runtime.dead_letters import Letter
+from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.journal import Journal
+from streams.runtime.lane.pump import Pump
+from streams.runtime.lane.span import Seat, Span
+from streams.runtime.metrics import Metrics
+from streams.runtime.outcome import Fate, Outcome
+from streams.runtime.projection import Projection
+from streams.runtime.sink import ReadModel, Table, Upsert
+from tests.runtime.clicks import CLICKED, topic
+
+SCHEMA = fastavro.parse_schema(CLICKED.schema)
+TABLE = Table("clicks", {"offset": pl.Int64}, {"click_id": pl.String})
+
+
+def value(click_id: str, campaign: str = "c", at: int = 1_000) -> bytes:
+    out = io.BytesIO()
+    out.write(struct.pack(">bI", 0, 1))
+    row = {"click_id": click_id, "campaign": campaign, "at": at, "cost": 1}
+    fastavro.schemaless_writer(out, SCHEMA, row)
+    return out.getvalue()
+
+
+def message(offset: int, content: bytes | None = None, **more: Any) -> Message:
+    """A record of partition 0; the id of a good one is its offset."""
+    given = {"key": b"k", "timestamp": (2, 2_000), "headers": [], **more}
+    content = value(str(offset)) if content is None else content
+    return Message(topic="test.clicks", partition=0, offset=offset, value=content, **given)
+
+
+@dataclass
+class Keep:
+    """Keeps every click by offset; fails as it is told, by campaign."""
+
+    errors: Mapping[str, BaseException] = field(default_factory=dict)
+    seen: list[tuple[int, ...]] = field(default_factory=list)
+
+    def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
+        return None
+
+    def fold(self, state: None, batch: Batch) -> tuple[None, Outcome]:
+        rows = batch.frame
+        self.seen.append(tuple(rows[OFFSET].to_list()))
+        for campaign in rows["campaign"].to_list():
+            if campaign in self.errors:
+                raise self.errors[campaign]
+        kept = rows.rename({OFFSET: "offset"}).select("offset", "click_id")
+        changes = [Upsert(TABLE, kept)] if kept.height else []
+        return state, Outcome(changes, {Fate.APPLIED: rows.height})
+
+    def provisional(self, state: None) -> list[Any]:
+        return []
+
+
+@dataclass
+class Letterbox:
+    """An outbox that fails `failures` times before it works."""
+
+    failures: int = 0
+    letters: list[Letter] = field(default_factory=list)
+
+    def send(self, letters: Sequence[Letter]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise KafkaException("down")
+        self.letters += letters
+
+
+class Bed:
+    """A pump with everything around it in reach."""
+
+    def __init__(self, *, fold: Keep | None = None, journal: Path | None = None) -> None:
+        self.fold = fold or Keep()
+        self.store = MemoryStore()
+        model = ReadModel("test-keep", (TABLE,))
+        self.projection = Projection("test-keep", topic(), self.fold, model, "memory")
+        self.sink = MemorySink(model, self.store)
+        self.outbox = Letterbox()
+        self.stopping = threading.Event()
+        self.restarts: list[tuple[Seat, Seat, int]] = []
+        self.commits: list[int] = []
+        self.bounds = LogBounds("id-1", 0, 1_000_000)
+        self.journal = Journal(journal) if journal else None
+        self.pump = self.another(self.sink)
+
+    def another(self, sink: Any) -> Pump:
+        metrics = Metrics(CollectorRegistry())
+        return Pump(
+            self.projection,
+            sink,
+            Decoder(self.projection.topic, MemorySource({1: CLICKED.schema})),
+            self.outbox,
+            metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
+            bounds=lambda _: self.bounds,
+            restart=lambda *restart: self.restarts.append(restart),
+            commit=lambda _, offset: self.commits.append(offset),
+            stopping=self.stopping,
+            journal=self.journal,
+        )
+
+    def seat(self) -> Seat:
+        seat = Seat("test.clicks", 0)
+        self.pump.locate(seat)
+        return seat
+
+    def kept(self) -> list[int]:
+        """Offsets in the store."""
+        frames = [frame["offset"] for frame in self.sink.rows(1, "clicks")]
+        return sorted(pl.concat(frames).to_list()) if frames else []
+
+    @property
+    def next_offset(self) -> int:
+        position = self.sink.load(1, "test.clicks", 0)
+        return position.next_offset if position else 0
+
+
+def span(seat: Seat, *messages: Message, begins: int | None = None) -> Span:
+    return Span(seat, list(messages), begins=begins)
