@@ -181,14 +181,19 @@ def test_a_restart_rebuilds_the_hours_that_are_open_after_their_minutes_are_not(
     assert totals([harness], "hours", "hour_ms")[T,] == (0, 2, 10)
 
 
-def test_a_restart_remembers_what_a_reused_id_was_told_by() -> None:
-    """`x` is forgotten while the event that reused it is not; a third use of `x` is then new."""
-    log = [click("x"), click("x", HOUR // 2), click("now", HOUR + 15 * MINUTE)]
-    harness = run(HISTORY, *log, cuts=[1, 1, 1])
+def test_a_restart_remembers_who_reused_an_id_after_the_first_use_is_forgotten() -> None:
+    reused = click("x", HOUR // 2)
+    harness = run(HISTORY, click("x"), reused, click("now", HOUR + 15 * MINUTE), cuts=[1, 1, 1])
     harness.crash()
-    harness.send(click("x", HOUR // 2 + 10 * MINUTE))
+    harness.send(reused, click("x", HOUR // 2 + 10 * MINUTE))
     harness.run()
-    assert harness.rows("events")["event_id"].to_list() == ["x", "x~1", "now", "x"]
+    assert harness.rows("events").select("event_id", "fate").rows() == [
+        ("x", "applied"),
+        ("x~1", "applied"),
+        ("now", "applied"),
+        ("x", "duplicate"),
+        ("x~4", "applied"),
+    ]
 
 
 def test_a_restart_remembers_the_clicks_of_a_user() -> None:

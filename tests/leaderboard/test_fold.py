@@ -136,15 +136,14 @@ def test_a_rebuild_with_other_cuts_has_the_same_digest(seed: int) -> None:
     assert digest(live.sink, 1) == digest(run(*log).sink, 1)
 
 
-def test_a_restart_remembers_what_a_reused_id_was_told_by() -> None:
-    """`x` is forgotten while the score that reused it is not; a third use of `x` is then new."""
-    log = [score("x"), score("x", 2, 3 * DAY), score("now", 1, 8 * DAY)]
-    harness = run(*log, cuts=[1, 1, 1])
+def test_a_restart_remembers_who_reused_an_id_after_the_first_use_is_forgotten() -> None:
+    reused = score("x", 2, 3 * DAY)
+    harness = run(score("x"), reused, score("now", 1, 8 * DAY), cuts=[1, 1, 1])
     harness.crash()
-    harness.send(score("x", 4, 4 * DAY))
+    harness.send(reused, score("x", 4, 4 * DAY))
     harness.run()
-    assert harness.counts == {"applied": 3, "quarantined": 1}
-    assert boards([harness])[ALL] == [("p", 6, T + 8 * DAY)]
+    assert harness.counts == {"applied": 2, "quarantined": 2, "duplicate": 1}
+    assert boards([harness])[ALL] == [("p", 2, T + 8 * DAY)]
 
 
 def test_a_restart_remembers_ids_for_as_long_as_repeats_may_come() -> None:
