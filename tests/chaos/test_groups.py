@@ -10,7 +10,8 @@ import pytest
 
 from streams.runtime.supervisor import EXIT_DECISION
 from tests.chaos.load import Load, clicks
-from tests.chaos.rig import FULL, Rig, Worker, background, until
+from tests.chaos.processes import Worker, background, until
+from tests.chaos.rig import FULL, Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

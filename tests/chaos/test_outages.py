@@ -10,7 +10,8 @@ import pytest
 
 from sinks.digest import digest
 from tests.chaos.load import Load, Steady, clicks
-from tests.chaos.rig import FULL, Rig, background, until
+from tests.chaos.processes import background, until
+from tests.chaos.rig import FULL, Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

@@ -90,16 +90,19 @@ class Reader(threading.Thread):
         """Whether the group has answered at least once."""
         self.polled_s = time.monotonic()
 
-    # -- called by the pump -------------------------------------------------------------------
-
     def done(self) -> None:
         """The pump has finished with one span."""
         with self._lock:
             self._out -= 1
         self._slots.release()
 
+    def abandon(self) -> None:
+        """The pump takes no more: what was handed over and not begun is not waited for."""
+        with self._lock:
+            self._out = 0
+
     def restart(self, seat: Seat, fresh: Seat, offset: int) -> None:
-        """End a seat and read its partition again from `offset`, under the seat `fresh`."""
+        """Read the partition of a seat again from `offset`, under the seat `fresh`."""
         seat.revoked = True
         self._seeks.append((seat, fresh, offset))
 
@@ -113,12 +116,11 @@ class Reader(threading.Thread):
 
     @property
     def seats(self) -> list[Seat]:
-        """The seats held now."""
         return [pending.seat for pending in list(self._pending.values())]
 
     @property
     def queued_rows(self) -> int:
-        """Records read and not handed over yet."""
+        """Records read and not handed over."""
         return sum(len(pending.messages) for pending in list(self._pending.values()))
 
     # -- the thread ---------------------------------------------------------------------------
@@ -140,7 +142,7 @@ class Reader(threading.Thread):
     def _finish(self) -> None:
         """Let the span in hand be stored, publish that, leave the group."""
         deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
-        while self._out and time.monotonic() < deadline:
+        while self._out > 0 and time.monotonic() < deadline:
             time.sleep(0.005)
         self._commit_stored(asynchronous=False)
         self._consumer.close()
@@ -281,7 +283,7 @@ class Reader(threading.Thread):
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._leave(partitions)
         deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
-        while self._out and time.monotonic() < deadline and not self._stop_event.is_set():
+        while self._out > 0 and time.monotonic() < deadline and not self._stop_event.is_set():
             time.sleep(0.005)
         consumer.incremental_unassign([TopicPartition(p.topic, p.partition) for p in partitions])
 
