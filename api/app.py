@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import httpx
 from confluent_kafka import KafkaException
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -19,9 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from api import health, problem
 from api.auth import Authenticate, Verifier
-from api.keys import KeyFile, Keys, KeyUrl
+from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
-from api.positions import Waiting
+from api.positions import AppliedSource, Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard
 from api.services import CountedProducer, Readiness, Services
@@ -29,6 +30,11 @@ from connectors.encode import Encoder
 from connectors.producer import LogProducer
 from schemas import catalog
 from schemas.registry import schema_ids
+from sinks.ads import HISTORY, WINDOWS
+from sinks.ads.history import AdsAudit, AdsHistory
+from sinks.ads.windows import AdsReader
+from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.open import open_clickhouse_reader, open_redis_reader
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
@@ -122,21 +128,48 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         lambda: {t.name: schema_ids(t, settings.registry) for t in topics}
     )
     encoders = {t.name: Encoder(t, ids[t.name]) for t in topics}
-    verifier = Verifier(key_source(settings), settings.api.issuer, settings.api.audience)
-    async with LogProducer.open(settings.kafka, encoders) as producer:
+    async with (
+        key_source(settings) as keys,
+        LogProducer.open(settings.kafka, encoders) as producer,
+        open_readers(settings) as readers,
+    ):
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
-            verifier=verifier,
+            verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
+            readers=readers,
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
         )
 
 
-def key_source(settings: Settings) -> Keys:
+@asynccontextmanager
+async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSource]]:
+    """The readers of all systems, by the names their routes ask for. Each connects at its first
+    read, so the API starts, and takes writes, without the stores.
+    """
+    async with AsyncExitStack() as opened:
+        windows = AdsReader(open_redis_reader(WINDOWS, settings))
+        opened.push_async_callback(windows.close)
+        history = AdsHistory(open_clickhouse_reader(HISTORY, settings))
+        opened.push_async_callback(history.close)
+        boards = LeaderboardReader(open_redis_reader(BOARDS, settings))
+        opened.push_async_callback(boards.close)
+        yield {
+            "ads": windows,
+            "ads-history": history,
+            "ads-audit": AdsAudit(windows, history),
+            "leaderboard": boards,
+        }
+
+
+@asynccontextmanager
+async def key_source(settings: Settings) -> AsyncIterator[Keys]:
     """Where tokens' keys come from: URL, else file, else the development issuer's file."""
-    if settings.api.keys_url is not None:
-        return KeyUrl(settings.api.keys_url)
-    return KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+    if settings.api.keys_url is None:
+        yield KeyFile(settings.api.keys_file or home() / "keys" / "jwks.json")
+        return
+    async with httpx.AsyncClient(timeout=FETCH_TIMEOUT_S) as client:
+        yield KeyUrl(settings.api.keys_url, client)
 
 
 async def _ready(settings: Settings, topics: tuple[Topic, ...]) -> Readiness:

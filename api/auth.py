@@ -188,7 +188,7 @@ _bearer = HTTPBearer(
 )
 
 
-def principal_with(
+async def principal_with(
     scopes: SecurityScopes,
     request: Request,
     _shown: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],

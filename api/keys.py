@@ -96,11 +96,11 @@ class KeyFile:
 class KeyUrl:
     """Keys of an identity provider. While it does not answer, the last keys stay in use."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient | None = None) -> None:
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         if not url.startswith("https://"):
             raise ValueError("keys_url must be https: whoever sends the keys decides who may enter")
         self._url = url
-        self._client = client or httpx.AsyncClient(timeout=FETCH_TIMEOUT_S)
+        self._client = client
         self._keys: dict[str, Key] = {}
         self._asked_s = float("-inf")
         self._lock = asyncio.Lock()
@@ -121,9 +121,6 @@ class KeyUrl:
             self._keys = parse(response.content)
         except (httpx.HTTPError, BadKeySet) as error:
             log.warning("key set not refreshed", url=self._url, error=str(error))
-
-    async def close(self) -> None:
-        await self._client.aclose()
 
 
 def public_set(keys: list[Key]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pydantic import (
     create_model,
 )
 
-from connectors.values import INT, LONG
+from connectors.scalars import INT, LONG
 from streams.runtime.topic import RecordType
 
 ID_CHARS_MAX = 128

@@ -108,7 +108,7 @@ def _bad(detail: str) -> Problem:
     return invalid(f"{AFTER}: {detail}", InputError(detail=detail, parameter=AFTER))
 
 
-def after(
+async def after(
     positions: Annotated[
         str | None,
         Header(

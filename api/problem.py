@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from connectors.encode import EncodeError
 from connectors.producer import Saturated, Undelivered
+from streams.runtime.sink import SinkError, SinkRejected, SinkUnavailable
 
 MEDIA_TYPE = "application/problem+json"
 ERRORS_MAX = 50
@@ -96,7 +97,7 @@ def invalid(detail: str, *errors: InputError) -> Problem:
 def install(app: FastAPI) -> None:
     """Make the application answer every error with a problem document."""
 
-    def on_problem(request: Request, error: Exception) -> JSONResponse:
+    async def on_problem(request: Request, error: Exception) -> JSONResponse:
         return as_problem(error).response(request_id(request.scope))
 
     for kind in (
@@ -105,6 +106,7 @@ def install(app: FastAPI) -> None:
         EncodeError,
         Saturated,
         Undelivered,
+        SinkError,
     ):
         app.add_exception_handler(kind, on_problem)
 
@@ -118,10 +120,11 @@ def as_problem(error: Exception) -> Problem:
             errors = error.errors()
             found = invalid(
                 f"{len(errors)} fields of the request are wrong",
-                *(_input_error(e["loc"], e["msg"]) for e in errors[:ERRORS_MAX]),
+                *(_input_error(e["loc"], e["msg"], error.body) for e in errors[:ERRORS_MAX]),
             )
         case EncodeError():
-            found = invalid(str(error))
+            field = InputError(detail="does not fit the schema", pointer=f"#/{error.field}")
+            found = invalid(f"{error.record}.{error.field} does not fit the schema", field)
         case Saturated():
             found = busy("too many events are on their way to the log", error.retry_after_s)
         case Undelivered():
@@ -129,6 +132,8 @@ def as_problem(error: Exception) -> Problem:
                 "the log did not confirm the events, so they may or may not be stored; "
                 "send them again with the same ids"
             )
+        case SinkUnavailable() | SinkRejected(transient=True):
+            found = busy("the store behind this read does not answer now")
         case HTTPException():
             status = HTTPStatus(error.status_code)
             kind = status.phrase.lower().replace(" ", "-")
@@ -148,11 +153,28 @@ def request_id(scope: Mapping[str, Any]) -> str:
     return str(scope.get("state", {}).get("request_id", ""))
 
 
-def _input_error(location: Sequence[str | int], message: str) -> InputError:
+def _input_error(location: Sequence[str | int], message: str, body: Any) -> InputError:
     where, *path = location
     if where == "body":
-        return InputError(detail=message, pointer="#" + "".join(f"/{_escape(p)}" for p in path))
-    return InputError(detail=message, parameter=".".join(str(p) for p in path))
+        return InputError(detail=message, pointer=_pointer(path, body))
+    return InputError(detail=message, parameter=".".join(str(step) for step in path))
+
+
+def _pointer(path: Sequence[str | int], body: Any) -> str:
+    """JSON pointer (RFC 6901) into the body. Pydantic's path also names the member of a union
+    that was tried; such a step is nowhere in the body and is left out.
+    """
+    steps, value = [], body
+    for index, step in enumerate(path):
+        inside = (isinstance(value, dict) and step in value) or (
+            isinstance(value, list) and isinstance(step, int) and step < len(value)
+        )
+        if inside:
+            value = value[step]
+        elif index < len(path) - 1:
+            continue
+        steps.append(f"/{_escape(step)}")
+    return "#" + "".join(steps)
 
 
 def _escape(step: str | int) -> str:

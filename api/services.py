@@ -56,12 +56,16 @@ class Services:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-def services(request: Request) -> Services:
+# Dependencies are coroutines although they wait for nothing: FastAPI calls a plain function in a
+# thread, which costs more than all the rest of a request when the machine is busy.
+
+
+async def services(request: Request) -> Services:
     """Dependency: the services of this application."""
     return cast("Services", request.app.state.services)
 
 
-def rate(request: Request) -> Rate:
+async def rate(request: Request) -> Rate:
     """Dependency: the rates of the subjects."""
     return cast("Rate", request.app.state.rate)
 

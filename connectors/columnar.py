@@ -22,7 +22,7 @@ import numpy.typing as npt
 import polars as pl
 
 from connectors.encode import KEY_BYTES_MAX, Encoder
-from connectors.values import INT, TIME_RANGE_S
+from connectors.scalars import INT, TIME_RANGE_S
 from streams.runtime.topic import RecordType
 
 Ints = npt.NDArray[np.int64]

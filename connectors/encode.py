@@ -13,7 +13,8 @@ from typing import Any
 
 import fastavro
 
-from connectors.values import BadValue, Check, checker
+from connectors.scalars import BadValue, Check
+from connectors.values import checker
 from streams.runtime.topic import RecordType, Topic
 
 KEY_BYTES_MAX = 1_024

@@ -22,7 +22,7 @@ import polars as pl
 
 from connectors.encode import KEY_BYTES_MAX
 from connectors.readers import LINE, Rejected
-from connectors.values import INT, LONG, TIME_RANGE_S
+from connectors.scalars import INT, LONG, TIME_RANGE_S
 from streams.runtime.topic import RecordType, Topic
 
 _REASON = "_reason"

@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from connectors.values import LONG
+from connectors.scalars import LONG
 
 INTEGER_DIGITS_MAX = len(str(LONG[0]))
 

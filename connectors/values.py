@@ -14,40 +14,12 @@ must fit exactly one branch.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
-Check = Callable[[Any], Any]
-"""Returns the value as the encoder wants it, or raises `BadValue`."""
+from connectors.scalars import PRIMITIVES, BadValue, Check, logical, shown, string
 
-INT = (-(2**31), 2**31 - 1)
-LONG = (-(2**63), 2**63 - 1)
-SINGLE_MAX = (2 - 2**-23) * 2.0**127
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISSING = object()
-_PER_SECOND = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
-TIME_RANGE_S = (-62_135_596_800, 253_402_300_799)
-"""Years 1 to 9999: what a datetime holds. A timestamp outside of it has the wrong unit."""
-
-
-class BadValue(ValueError):
-    """A value does not fit its schema. `path` leads to it, for example `("items", 2, "price")`."""
-
-    def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path = path
-
-    def at(self, step: str | int) -> BadValue:
-        """The same error seen from one level further out."""
-        return BadValue(self.reason, (step, *self.path))
-
-    def __str__(self) -> str:
-        where = ".".join(map(str, self.path))
-        return f"{where}: {self.reason}" if where else self.reason
 
 
 def checker(schema: Any, named: dict[str, Check] | None = None) -> Check:
@@ -58,13 +30,13 @@ def checker(schema: Any, named: dict[str, Check] | None = None) -> Check:
     if isinstance(schema, list):
         return _union(schema, named)
     if isinstance(schema, str):
-        found = named.get(schema) or _PRIMITIVES.get(schema)
+        found = named.get(schema) or PRIMITIVES.get(schema)
         if found is None:
             raise ValueError(f"unknown Avro type {schema!r}")
         return found
-    logical = _logical(schema)
-    if logical is not None:
-        return logical
+    found = logical(schema)
+    if found is not None:
+        return found
     build = _COMPLEX.get(schema["type"])
     return checker(schema["type"], named) if build is None else build(schema, named)
 
@@ -79,131 +51,6 @@ def _fullname(schema: Mapping[str, Any]) -> str:
     return f"{space}.{name}" if space and "." not in name else name
 
 
-def _shown(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _null(value: Any) -> None:
-    if value is not None:
-        raise BadValue(f"{_shown(value)} is not null")
-
-
-def _boolean(value: Any) -> bool:
-    if value is True or value is False:
-        return bool(value)
-    raise BadValue(f"{_shown(value)} is not a boolean")
-
-
-def _integer(kind: str, least: int, most: int) -> Check:
-    def check(value: Any) -> int:
-        if type(value) is not int:
-            raise BadValue(f"{_shown(value)} is not an integer")
-        if not least <= value <= most:
-            raise BadValue(f"{_shown(value)} is outside of {kind}: {least} to {most}")
-        return value
-
-    return check
-
-
-def _number(value: Any) -> float:
-    if type(value) not in {int, float}:
-        raise BadValue(f"{_shown(value)} is not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise BadValue(f"{_shown(value)} is not a finite number")
-    return number
-
-
-def _single(value: Any) -> float:
-    number = _number(value)
-    if abs(number) > SINGLE_MAX:
-        raise BadValue(f"{_shown(value)} is outside of a 32-bit float")
-    return number
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise BadValue(f"{_shown(value)} is not a string")
-    # isascii is a flag of the string object, so the usual text costs nothing here.
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise BadValue("text holds half a surrogate pair, which is not Unicode") from None
-    return value
-
-
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
-        raise BadValue(f"{_shown(value)} is not bytes")
-    return value
-
-
-_PRIMITIVES: dict[str, Check] = {
-    "null": _null,
-    "boolean": _boolean,
-    "int": _integer("int", *INT),
-    "long": _integer("long", *LONG),
-    "float": _single,
-    "double": _number,
-    "string": _string,
-    "bytes": _bytes,
-}
-
-
-def _logical(schema: Mapping[str, Any]) -> Check | None:
-    match schema.get("logicalType"), schema["type"]:
-        case ("timestamp-millis" | "timestamp-micros") as kind, "long":
-            return _timestamp(_PER_SECOND[kind])
-        case "date", "int":
-            return _date
-        case "decimal", "bytes":
-            return _decimal(int(schema["precision"]), int(schema.get("scale", 0)))
-        case _:
-            return None
-
-
-def _timestamp(per_second: int) -> Check:
-    least, most = (bound * per_second for bound in TIME_RANGE_S)
-
-    def check(value: Any) -> int:
-        if isinstance(value, datetime):
-            if value.tzinfo is None:
-                raise BadValue(f"{value.isoformat()} has no time zone, so it is no instant")
-            since = value - _EPOCH
-            whole = (since.days * 86_400 + since.seconds) * per_second
-            return whole + since.microseconds * per_second // 1_000_000
-        if type(value) is not int:
-            raise BadValue(f"{_shown(value)} is neither a datetime nor an integer")
-        if not least <= value <= most:
-            raise BadValue(f"{_shown(value)} is outside of the years 1 to 9999: wrong unit?")
-        return value
-
-    return check
-
-
-def _date(value: Any) -> int:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return (value - _EPOCH.date()).days
-    return int(_PRIMITIVES["int"](value))
-
-
-def _decimal(precision: int, scale: int) -> Check:
-    def check(value: Any) -> Decimal:
-        if not isinstance(value, Decimal) or not value.is_finite():
-            raise BadValue(f"{_shown(value)} is not a finite Decimal")
-        _sign, digits, exponent = value.as_tuple()
-        if -int(exponent) > scale or len(digits) + int(exponent) + scale > precision:
-            raise BadValue(f"{_shown(value)} needs more than decimal({precision},{scale})")
-        return value
-
-    return check
-
-
 def _enum(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
     name, symbols = schema["name"], schema["symbols"]
     known = frozenset(symbols)
@@ -211,7 +58,7 @@ def _enum(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
     def check(value: Any) -> str:
         if isinstance(value, str) and value in known:
             return str(value)
-        raise BadValue(f"{_shown(value)} is no {name}: {', '.join(symbols)}")
+        raise BadValue(f"{shown(value)} is no {name}: {', '.join(symbols)}")
 
     return _remember(schema, named, check)
 
@@ -221,7 +68,7 @@ def _fixed(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
 
     def check(value: Any) -> bytes:
         if not isinstance(value, bytes) or len(value) != size:
-            raise BadValue(f"{_shown(value)} is not {size} bytes")
+            raise BadValue(f"{shown(value)} is not {size} bytes")
         return value
 
     return _remember(schema, named, check)
@@ -232,7 +79,7 @@ def _array(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
 
     def check(value: Any) -> list[Any]:
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-            raise BadValue(f"{_shown(value)} is not a list")
+            raise BadValue(f"{shown(value)} is not a list")
         checked = []
         for index, element in enumerate(value):
             try:
@@ -249,11 +96,11 @@ def _map(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
 
     def check(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise BadValue(f"{_shown(value)} is not a mapping")
+            raise BadValue(f"{shown(value)} is not a mapping")
         checked = {}
         for key, element in value.items():
             try:
-                checked[_string(key)] = item(element)
+                checked[string(key)] = item(element)
             except BadValue as error:
                 raise error.at(str(key)) from None
         return checked
@@ -268,7 +115,7 @@ def _record(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
         if dataclasses.is_dataclass(value):
             value = {name: getattr(value, name) for name, _, _ in fields if hasattr(value, name)}
         elif not isinstance(value, Mapping):
-            raise BadValue(f"{_shown(value)} is not a record")
+            raise BadValue(f"{shown(value)} is not a record")
         checked, present = {}, 0
         for name, inner, default in fields:
             given = value.get(name, _MISSING)
@@ -284,7 +131,7 @@ def _record(schema: Mapping[str, Any], named: dict[str, Check]) -> Check:
                 raise error.at(name) from None
         if present != len(value):
             unknown = next(key for key in value if key not in checked)
-            raise BadValue("unknown field", (_shown(unknown).strip("'"),))
+            raise BadValue("unknown field", (shown(unknown).strip("'"),))
         return checked
 
     _remember(schema, named, check)  # before its fields, so that a record may hold itself

@@ -78,13 +78,15 @@ def _table_digest(sink: Sink, version: int, table: str) -> TableDigest:
 
 
 def _sizeable(frames: Iterator[pl.DataFrame], rows_min: int = 10_000) -> Iterator[pl.DataFrame]:
-    """Small frames together, because a bucket may be a single row."""
+    """Small frames together."""
     held: list[pl.DataFrame] = []
+    rows = 0
     for frame in frames:
         held.append(frame)
-        if sum(f.height for f in held) >= rows_min or len(held) >= rows_min:
+        rows += frame.height
+        if rows >= rows_min:
             yield pl.concat(held)
-            held = []
+            held, rows = [], 0
     if held:
         yield pl.concat(held)
 

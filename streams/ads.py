@@ -1,9 +1,10 @@
 """Ad clicks: count impressions and clicks once each, in the minute they happened.
 
-An event is, in this order, **late** (its minute closed, with the allowed lateness, before it
-came), a **duplicate** (same id, same content), **filtered** (a bot's, or one click too many of
-one user on one ad in one minute), or **counted**. The same id with other content is another
-event, kept under an id of its own. All of it depends on the log alone, so a replay is a proof.
+An event is, in this order, **quarantined** (it costs what no click costs), **filtered** (a bot's),
+**late** (its minute closed, with the allowed lateness, before it came), a **duplicate** (same id,
+same content), **filtered** (one click too many of one user on one ad in one minute), or
+**applied**. The same id with other content is another event, kept under an id of its own. All of
+it depends on the log alone, so a replay is a proof.
 
 Events are keyed by user: a repeated delivery and a hammering user land in one partition, while a
 hot campaign spreads over all of them; readers add the partitions up.
@@ -32,16 +33,19 @@ LATENESS_MS = EVENTS.allowed_lateness_ms
 RETENTION_MS = 400 * 24 * HOUR_MS
 CLICKS_MAX = 10
 """Clicks of one user on one ad in one minute that count; a person does not do more."""
-BOTS = r"(?i)bot\b|crawl|spider|slurp|curl/|wget/|python-requests|headless"
-"""User agents that say themselves that nobody looked."""
+COST_MAX_MICROS = 10**12
+"""A million currency units; sums of a window stay below 2**63 for nine million such clicks."""
+BOTS = r"(?i)(^|[^u])bot\b|crawl|spider|slurp|curl/|wget/|python-requests|headless"
+"""User agents that say themselves that nobody looked; `[^u]` spares the phones named Cubot."""
 
 SHARED = ("user_id", "campaign_id", "ad_id", "event_time", "country")
 CONTENT = (
-    *("kind", "user_id", "campaign_id", "ad_id", "country"),
+    *("user_id", "campaign_id", "ad_id", "country"),
     *("cost_micros", "user_agent", "impression_id"),
 )
+IDENTITY = "identity"
+"""Kind and id: a click and an impression may have the same id."""
 FATE = "fate"
-COUNTED = "counted"
 
 
 @dataclass(frozen=True)
@@ -57,57 +61,65 @@ class Judge:
         spec = Spec(
             ("user_id", "ad_id"), "event_time", {"clicks": Count()}, allowed_lateness_ms=LATENESS_MS
         )
-        seen = SeenIds("event_id", "event_time", CONTENT, MINUTE_MS + LATENESS_MS)
+        seen = SeenIds(IDENTITY, "event_time", CONTENT, MINUTE_MS + LATENESS_MS)
         return cls(seen, tumbling(spec, MINUTE_MS))
 
     def judge(self, batch: Batch) -> tuple[Judge, pl.DataFrame]:
-        """All events of a batch in offset order, with `fate`; late ones were judged first, then
-        repeats, then unwanted traffic.
-        """
+        """All events of a batch in offset order, with `fate`."""
         rows = traffic(batch)
         time = milliseconds(rows["event_time"])
-        late = time // MINUTE_MS * MINUTE_MS + MINUTE_MS + LATENESS_MS <= rows[WATERMARK]
-        rows = rows.with_columns(pl.when(late).then(pl.lit(Fate.LATE.value)).alias(FATE))
+        rows = rows.with_columns(
+            pl.when(~pl.col("cost_micros").is_between(0, COST_MAX_MICROS))
+            .then(pl.lit(Fate.QUARANTINED.value))
+            .when(pl.col("user_agent").str.contains(BOTS))
+            .then(pl.lit(Fate.FILTERED.value))
+            .when(time // MINUTE_MS * MINUTE_MS + MINUTE_MS + LATENESS_MS <= rows[WATERMARK])
+            .then(pl.lit(Fate.LATE.value))
+            .alias(FATE)
+        )
         seen, rows = self._repeats(rows, batch.watermark_ms)
-        clicks, rows = self._unwanted(rows, batch.watermark_ms)
-        return Judge(seen, clicks), rows.with_columns(pl.col(FATE).fill_null(COUNTED))
+        clicks, rows = self._excess(rows, batch.watermark_ms)
+        return Judge(seen, clicks), rows.with_columns(pl.col(FATE).fill_null(Fate.APPLIED.value))
 
     def _repeats(self, rows: pl.DataFrame, watermark_ms: int) -> tuple[SeenIds, pl.DataFrame]:
-        timely = rows.filter(pl.col(FATE).is_null())
-        seen, verdict = self.seen.check(timely, watermark_ms)
-        judged = timely.with_columns(verdict.alias("verdict")).with_columns(
-            pl.when(pl.col("verdict") == Verdict.DUPLICATE)
-            .then(pl.lit(Fate.DUPLICATE.value))
-            .alias(FATE),
-            pl.when(pl.col("verdict") == Verdict.CONFLICT)
+        """Judges repeats among the rows without a fate; a reused id gets the offset behind it."""
+        open_ = pl.col(FATE).is_null()
+        asked = rows.filter(open_)
+        identity = pl.format("{}/{}", "kind", "event_id").alias(IDENTITY)
+        seen, verdict = self.seen.check(asked.with_columns(identity), watermark_ms)
+        judged = asked.with_columns(
+            pl.when(verdict == Verdict.DUPLICATE).then(pl.lit(Fate.DUPLICATE.value)).alias(FATE),
+            pl.when(verdict == Verdict.CONFLICT)
             .then(pl.format("{}~{}", "event_id", OFFSET))
             .otherwise("event_id")
             .alias("event_id"),
         )
-        return seen, _together(rows.filter(pl.col(FATE).is_not_null()), judged.drop("verdict"))
+        return seen, _together(rows.filter(~open_), judged)
 
-    def _unwanted(self, rows: pl.DataFrame, watermark_ms: int) -> tuple[PaneWindows, pl.DataFrame]:
-        bots = pl.col(FATE).is_null() & pl.col("user_agent").str.contains(BOTS).fill_null(
-            value=False
-        )
-        rows = rows.with_columns(
-            pl.when(bots).then(pl.lit(Fate.FILTERED.value)).otherwise(FATE).alias(FATE)
-        )
+    def _excess(self, rows: pl.DataFrame, watermark_ms: int) -> tuple[PaneWindows, pl.DataFrame]:
+        """Judges the clicks without a fate: a user's first `CLICKS_MAX` on an ad in a minute pass.
+
+        A click's number in its minute is what the minute had before the batch, plus its place
+        within the batch, so that it is the same wherever the log is cut.
+        """
         fresh = pl.col(FATE).is_null() & (pl.col("kind") == "click")
-        minute = [pl.col("user_id"), pl.col("ad_id"), pl.col("event_time").dt.truncate("1m")]
-        made = rows.filter(fresh).with_columns(
-            pl.int_range(pl.len()).over(minute).alias("nth"),
-            pl.len().over(minute).alias("here"),
-            minute[2].dt.epoch("ms").alias("start_ms"),
+        asked = rows.filter(fresh)
+        minute = (*self.clicks.spec.by, "start_ms")
+        placed = asked.with_columns(
+            pl.col("event_time").dt.truncate("1m").dt.epoch("ms").alias("start_ms")
+        ).with_columns(
+            pl.int_range(pl.len()).over(minute).alias("place"), pl.len().over(minute).alias("here")
         )
-        clicks, update = self.clicks.add(made, watermark_ms)
-        nth = made.join(
-            update.changed, on=["user_id", "ad_id", "start_ms"], how="left", maintain_order="left"
-        ).with_columns((pl.col("clicks") - pl.col("here") + pl.col("nth")).alias("nth"))
-        judged = nth.with_columns(
-            pl.when(pl.col("nth") >= CLICKS_MAX).then(pl.lit(Fate.FILTERED.value)).alias(FATE)
-        ).select(rows.columns)
-        return clicks, _together(rows.filter(~fresh), judged)
+        clicks, update = self.clicks.add(asked, watermark_ms)
+        before = pl.col("clicks") - pl.col("here")
+        judged = placed.join(
+            update.changed, on=minute, how="left", maintain_order="left"
+        ).with_columns(
+            pl.when(before + pl.col("place") >= CLICKS_MAX)
+            .then(pl.lit(Fate.FILTERED.value))
+            .alias(FATE)
+        )
+        return clicks, _together(rows.filter(~fresh), judged.select(rows.columns))
 
 
 def traffic(batch: Batch) -> pl.DataFrame:
@@ -145,8 +157,12 @@ def _together(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 def fates(rows: pl.DataFrame) -> dict[str, int]:
     """Rows by fate."""
-    counted = dict(rows.group_by(FATE).len().iter_rows())
-    return {Fate.APPLIED.value: counted.pop(COUNTED, 0), **counted}
+    return dict(rows.group_by(FATE).len().iter_rows())
+
+
+def _dead(rows: pl.DataFrame) -> dict[int, str]:
+    reason = f"field cost_micros: not in 0..{COST_MAX_MICROS}"
+    return dict.fromkeys(rows.filter(pl.col(FATE) == Fate.QUARANTINED)[OFFSET].to_list(), reason)
 
 
 def _windows(by: tuple[str, ...], size_ms: int) -> PaneWindows:
@@ -168,7 +184,7 @@ class Counting:
 
 
 class CountByWindow:
-    """Counted events → absolute totals per campaign, ad and minute, and per campaign and hour."""
+    """Applied events → absolute totals per campaign, ad and minute, and per campaign and hour."""
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> Counting:
         return Counting(
@@ -179,7 +195,7 @@ class CountByWindow:
 
     def fold(self, state: Counting, batch: Batch) -> tuple[Counting, Outcome]:
         judge, rows = state.judge.judge(batch)
-        counted = rows.filter(pl.col(FATE) == COUNTED).with_columns(
+        counted = rows.filter(pl.col(FATE) == Fate.APPLIED).with_columns(
             (pl.col("kind") == "impression").cast(pl.Int64).alias("impressions"),
             (pl.col("kind") == "click").cast(pl.Int64).alias("clicks"),
         )
@@ -189,7 +205,8 @@ class CountByWindow:
         outcome = Outcome(
             changes=_upserts(by_minute, by_hour),
             counts=fates(rows),
-            late={"ads.events": late.select(OFFSET, WATERMARK)} if late.height else {},
+            late={EVENTS.name: late.select(OFFSET, WATERMARK)} if late.height else {},
+            dead=_dead(rows),
             expire_before_ms={
                 "minutes": batch.watermark_ms - RETENTION_MS,
                 "hours": batch.watermark_ms - RETENTION_MS,
@@ -216,11 +233,9 @@ def _upserts(by_minute: Update, by_hour: Update) -> list[Changes]:
 def _matters_until(rows: pl.DataFrame, *updates: Update) -> int | None:
     """Until the last of: ids no longer remembered, windows closed."""
     until = [update.open_until_ms for update in updates if update.open_until_ms is not None]
-    timely = rows.filter(pl.col(FATE) != Fate.LATE)
-    if timely.height:
-        newest = milliseconds(timely["event_time"]).max()
-        if isinstance(newest, int):
-            until.append(newest + MINUTE_MS + LATENESS_MS)
+    newest = milliseconds(rows.filter(pl.col(FATE) != Fate.LATE)["event_time"]).max()
+    if isinstance(newest, int):
+        until.append(newest + MINUTE_MS + LATENESS_MS)
     return max(until, default=None)
 
 
@@ -236,6 +251,7 @@ class KeepEvents:
         return judge, Outcome(
             changes=[Upsert(store.EVENTS, kept)] if kept.height else [],
             counts=fates(rows),
+            dead=_dead(rows),
             open_until_ms=_matters_until(rows),
             open_from_offset=judge.seen.open_from_offset,
         )

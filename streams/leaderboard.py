@@ -3,8 +3,8 @@
 A score names its board and its operator: SUM adds up, BEST keeps the highest, LAST the latest. A
 board with another operator is another board. A score lands in the day and week of its own event
 time, however late it comes (up to the allowed lateness; beyond that it goes to the late output).
-Repeats are ignored; a ban takes a player off every board and drops what they score until they
-are reinstated, when they begin at nothing.
+Repeats are ignored, of scores and of bans; a ban takes a player off every board and drops what
+they score until they are reinstated, when they begin at nothing.
 """
 
 from __future__ import annotations
@@ -31,40 +31,51 @@ from streams.runtime.watermark import milliseconds
 DAY_MS = 24 * 3_600_000
 LATENESS_MS = SCORES.allowed_lateness_ms
 RETENTION_MS = 400 * DAY_MS
-POINTS_MAX = 2**53 - 1
-"""What a board can hold exactly; larger scores are set aside."""
+POINTS_MAX = 10**12
+"""Larger scores are set aside, so that no sum reaches 2**53, what a board holds exactly, in less
+than nine thousand of them.
+"""
+BATCH_ROWS_MAX = 8_192
+"""A score ranks on three boards, and the store answers nobody while it merges a batch: about 0.1 s
+for so many."""
 FATE = "fate"
 CONTENT = ("board", "operator", "player_id", "points")
 
-_NO_BANS = pl.DataFrame(schema={"player_id": pl.String, OFFSET: pl.Int64, "banned": pl.Boolean})
+DECISION = ("player_id", "banned", "decision_id")
+"""What makes two bans, or two reinstatements, the same one."""
 
 
 @dataclass(frozen=True)
 class Boards:
-    """What a partition must remember: ids seen, and every ban by the offset it takes effect."""
+    """What a partition must remember: ids seen, and every ban and reinstatement (columns
+    `DECISION`) by the offset it takes effect at.
+    """
 
     seen: SeenIds
-    bans: pl.DataFrame
+    decisions: pl.DataFrame
 
 
 class Standings:
     """Scores and bans → rankings."""
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> Boards:
-        bans = stored["bans"].rename({"offset": OFFSET}).select(_NO_BANS.columns)
+        decisions = stored["bans"].rename({"offset": OFFSET}).select(*DECISION, OFFSET)
         seen = SeenIds("score_id", "time_ms", CONTENT, LATENESS_MS)
-        return Boards(seen, bans.sort(OFFSET))
+        return Boards(seen, decisions.sort(OFFSET))
 
     def fold(self, state: Boards, batch: Batch) -> tuple[Boards, Outcome]:
-        decided = _bans(batch)
-        bans = pl.concat([state.bans, decided]).unique(["player_id", OFFSET]).sort(OFFSET)
-        seen, scores = _judge(state.seen, bans, batch)
+        told = _decisions(batch)
+        new = told.unique(DECISION, keep="first").join(state.decisions, on=DECISION, how="anti")
+        new = new.sort(OFFSET)
+        decisions = pl.concat([state.decisions, new]) if new.height else state.decisions
+        seen, scores = _judge(state.seen, decisions, batch)
         counts = dict(scores.group_by(FATE).len().iter_rows())
-        counts[Fate.APPLIED] = counts.get(Fate.APPLIED, 0) + decided.height
+        for fate, rows in ((Fate.APPLIED, new.height), (Fate.DUPLICATE, told.height - new.height)):
+            counts[fate] = counts.get(fate, 0) + rows
         late = scores.filter(pl.col(FATE) == Fate.LATE)
         dead = scores.filter(pl.col(FATE) == Fate.QUARANTINED)
         outcome = Outcome(
-            changes=_changes(decided, scores.filter(pl.col(FATE) == Fate.APPLIED)),
+            changes=_changes(new, scores.filter(pl.col(FATE) == Fate.APPLIED)),
             counts=counts,
             late={SCORE_SUBMITTED.fullname: late.select(OFFSET, WATERMARK)} if late.height else {},
             dead=dict(zip(dead[OFFSET].to_list(), dead["reason"].to_list(), strict=True)),
@@ -72,22 +83,27 @@ class Standings:
             open_until_ms=_matters_until(scores),
             open_from_offset=seen.open_from_offset,
         )
-        return Boards(seen, bans), outcome
+        return Boards(seen, decisions), outcome
 
     def provisional(self, state: Boards) -> list[Changes]:
         return []
 
 
-def _bans(batch: Batch) -> pl.DataFrame:
+def _decisions(batch: Batch) -> pl.DataFrame:
     """Bans and reinstatements of a batch, in offset order."""
     parts = [
-        batch.of(record.fullname).select("player_id", OFFSET, pl.lit(banned).alias("banned"))
-        for record, banned in ((PLAYER_BANNED, True), (PLAYER_REINSTATED, False))
+        batch.of(record.fullname).select(
+            "player_id", pl.lit(banned).alias("banned"), pl.col(id_).alias("decision_id"), OFFSET
+        )
+        for record, banned, id_ in (
+            (PLAYER_BANNED, True, "ban_id"),
+            (PLAYER_REINSTATED, False, "reinstatement_id"),
+        )
     ]
     return pl.concat(parts).sort(OFFSET)
 
 
-def _judge(seen: SeenIds, bans: pl.DataFrame, batch: Batch) -> tuple[SeenIds, pl.DataFrame]:
+def _judge(seen: SeenIds, decisions: pl.DataFrame, batch: Batch) -> tuple[SeenIds, pl.DataFrame]:
     """The batch's scores with `fate` and, for those to quarantine, `reason`."""
     scores = batch.of(SCORE_SUBMITTED.fullname)
     time = milliseconds(scores["event_time"])
@@ -96,13 +112,13 @@ def _judge(seen: SeenIds, bans: pl.DataFrame, batch: Batch) -> tuple[SeenIds, pl
     scores = scores.with_columns(pl.when(late).then(pl.lit(Fate.LATE.value)).alias(FATE))
     timely = scores.filter(pl.col(FATE).is_null())
     seen, verdict = seen.check(timely, batch.watermark_ms)
-    too_large = pl.col("points").abs() > POINTS_MAX
-    judged = _banned(timely.with_columns(verdict.alias("verdict")), bans).with_columns(
+    too_large = ~pl.col("points").is_between(-POINTS_MAX, POINTS_MAX)
+    judged = _banned(timely.with_columns(verdict), decisions).with_columns(
         pl.when(pl.col("verdict") == Verdict.DUPLICATE)
         .then(pl.lit(Fate.DUPLICATE.value))
         .when((pl.col("verdict") == Verdict.CONFLICT) | too_large)
         .then(pl.lit(Fate.QUARANTINED.value))
-        .when(pl.col("is_banned"))
+        .when(pl.col("banned"))
         .then(pl.lit(Fate.FILTERED.value))
         .otherwise(pl.lit(Fate.APPLIED.value))
         .alias(FATE),
@@ -115,29 +131,27 @@ def _judge(seen: SeenIds, bans: pl.DataFrame, batch: Batch) -> tuple[SeenIds, pl
     return seen, pl.concat(parts).sort(OFFSET)
 
 
-def _banned(scores: pl.DataFrame, bans: pl.DataFrame) -> pl.DataFrame:
-    """Adds `is_banned`: whether the player's latest decision before the row was a ban."""
-    if not bans.height:
-        return scores.with_columns(pl.lit(False).alias("is_banned"))
+def _banned(scores: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
+    """Adds `banned`: whether the player's latest decision before the row was a ban."""
     latest = scores.join_asof(
-        bans.rename({"banned": "is_banned"}),
+        decisions.drop("decision_id"),
         on=OFFSET,
         by="player_id",
         strategy="backward",
         check_sortedness=False,
     )
-    return latest.with_columns(pl.col("is_banned").fill_null(value=False))
+    return latest.with_columns(pl.col("banned").fill_null(value=False))
 
 
-def _changes(decided: pl.DataFrame, applied: pl.DataFrame) -> list[Changes]:
+def _changes(decisions: pl.DataFrame, applied: pl.DataFrame) -> list[Changes]:
     """Take the newly banned off all boards, then merge the scores that stay."""
     changes: list[Changes] = []
-    if decided.height:
+    if decisions.height:
         changes.append(
-            Upsert(store.BANS, decided.rename({OFFSET: "offset"}).select(*store.BANS.columns))
+            Upsert(store.BANS, decisions.rename({OFFSET: "offset"}).select(*store.BANS.columns))
         )
         fallen = (
-            decided.filter("banned").group_by("player_id").agg(pl.col(OFFSET).max().alias("at"))
+            decisions.filter("banned").group_by("player_id").agg(pl.col(OFFSET).max().alias("at"))
         )
         members = fallen["player_id"].sort().to_list()
         if members:
@@ -201,7 +215,13 @@ SYSTEM = System(
     title="Leaderboards",
     projections=(
         Projection(
-            "leaderboard", SCORES, Standings(), store.BOARDS, store="redis", restores=("bans",)
+            "leaderboard",
+            SCORES,
+            Standings(),
+            store.BOARDS,
+            store="redis",
+            restores=("bans",),
+            rows_max=BATCH_ROWS_MAX,
         ),
     ),
 )

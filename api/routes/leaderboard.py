@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -25,26 +24,14 @@ from api.problem import InputError, Problem, invalid, responses
 from api.reads import fresh
 from api.services import ServicesDep
 from schemas.leaderboard import events
+from sinks import leaderboard as store
+from sinks.leaderboard import Board, Operator, Period
 
 TOP_MAX = 1_000
 AROUND_MAX = 100
 Points = Annotated[int, Field(ge=-(10**12), le=10**12)]
 """A board's sum stays below 2**53, where stores that rank by doubles are still exact."""
 T = TypeVar("T")
-Operator = Literal["SUM", "BEST", "LAST"]
-Period = Literal["all", "day", "week"]
-
-
-@dataclass(frozen=True)
-class Board:
-    """One ranking: a board, how it folds scores, and the day or week that `at` lies in
-    (UTC; weeks start on Monday). `at` is None for all time.
-    """
-
-    name: str
-    operator: Operator
-    period: Period
-    at: date | None
 
 
 class Standing(BaseModel):
@@ -62,32 +49,45 @@ class Percentile(BaseModel):
     player_id: str
     rank: int
     players: int = Field(description="Players on the board.")
-    percentile: float = Field(description="Percent of players who are not better, 0 to 100.")
+    percentile: float = Field(
+        description="Percent of the other players who stand behind: 100 for the first, 0 for the "
+        "last. Exact for the tail, too."
+    )
+
+
+class Size(BaseModel):
+    """How large a board is."""
+
+    players: int
 
 
 class LeaderboardReads(AppliedSource, Protocol):
-    """What the read routes ask; `sinks/leaderboard.py` answers."""
+    """What the read routes ask; `sinks.leaderboard.LeaderboardReader` answers."""
 
-    async def top(self, board: Board, k: int) -> Sequence[Standing]:
+    async def top(self, board: Board, k: int) -> Sequence[store.Standing]:
         """The first `k`, best first."""
         ...
 
-    async def rank(self, board: Board, player_id: str) -> Standing | None:
+    async def rank(self, board: Board, player_id: str) -> store.Standing | None:
         """The player's place; None where the player is not on the board."""
         ...
 
-    async def around(self, board: Board, player_id: str, span: int) -> Sequence[Standing]:
+    async def around(self, board: Board, player_id: str, span: int) -> Sequence[store.Standing]:
         """Up to `span` places above the player, the player, up to `span` below; empty where
         the player is not on the board.
         """
         ...
 
-    async def percentile(self, board: Board, player_id: str) -> Percentile | None:
+    async def count(self, board: Board) -> int:
+        """Players on the board."""
+        ...
+
+    async def percentile(self, board: Board, player_id: str) -> store.Percentile | None:
         """How the player compares; None where the player is not on the board."""
         ...
 
 
-def board(
+async def board(
     board: Annotated[Id, Path(description="The board's name.")],
     operator: Annotated[Operator, Query(description="How the board folds scores.")] = "SUM",
     period: Annotated[Period, Query(description="All time, or one day or week.")] = "all",
@@ -200,35 +200,41 @@ router = APIRouter(
 )
 
 
-@router.get("/top")
+@router.get("/top", response_model=list[Standing])
 async def top(
     which: BoardDep,
     source: ReadsDep,
     k: Annotated[int, Query(ge=1, le=TOP_MAX, description="How many.")] = 100,
-) -> list[Standing]:
+) -> Sequence[store.Standing]:
     """The best players."""
-    return list(await source.top(which, k))
+    return await source.top(which, k)
 
 
-@router.get("/rank/{player}", responses=responses(404))
-async def rank(player: Player, which: BoardDep, source: ReadsDep) -> Standing:
+@router.get("/count")
+async def count(which: BoardDep, source: ReadsDep) -> Size:
+    """How many players are on the board."""
+    return Size(players=await source.count(which))
+
+
+@router.get("/rank/{player}", response_model=Standing, responses=responses(404))
+async def rank(player: Player, which: BoardDep, source: ReadsDep) -> store.Standing:
     """A player's place."""
     return _there(await source.rank(which, player))
 
 
-@router.get("/around/{player}", responses=responses(404))
+@router.get("/around/{player}", response_model=list[Standing], responses=responses(404))
 async def around(
     player: Player,
     which: BoardDep,
     source: ReadsDep,
     span: Annotated[int, Query(ge=1, le=AROUND_MAX, description="Places each way.")] = 5,
-) -> list[Standing]:
+) -> Sequence[store.Standing]:
     """A player's place and those around it."""
-    return list(_there(await source.around(which, player, span) or None))
+    return _there(await source.around(which, player, span) or None)
 
 
-@router.get("/percentile/{player}", responses=responses(404))
-async def percentile(player: Player, which: BoardDep, source: ReadsDep) -> Percentile:
+@router.get("/percentile/{player}", response_model=Percentile, responses=responses(404))
+async def percentile(player: Player, which: BoardDep, source: ReadsDep) -> store.Percentile:
     """How a player compares with all others."""
     return _there(await source.percentile(which, player))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -108,13 +109,16 @@ def run(
     """Rebuild one read model with a progress bar, and print what came of it."""
     admin = kafka.admin(settings.kafka)
     topic = projection.topic.name
-    with Progress(
-        TextColumn("{task.description:<28}"),
-        BarColumn(),
-        TextColumn("{task.completed:>12,.0f} rows  {task.fields[rate]:>11,.0f}/s"),
-        TimeRemainingColumn(),
-        console=console,
-    ) as bars:
+    with (
+        closing(RegistrySource(settings.registry.url)) as schemas,
+        Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(),
+            TextColumn("{task.completed:>12,.0f} rows  {task.fields[rate]:>11,.0f}/s"),
+            TimeRemainingColumn(),
+            console=console,
+        ) as bars,
+    ):
         bar = bars.add_task(projection.name, total=None, rate=0)
 
         def show(now: builder.Progress) -> None:
@@ -129,7 +133,7 @@ def run(
         report = builder.Rebuild(
             projection,
             sink,
-            Decoder(projection.topic, RegistrySource(settings.registry.url), projection.columns),
+            Decoder(projection.topic, schemas, projection.columns),
             KafkaOutbox(kafka.producer(settings.kafka)),
             metrics.default().agent(
                 projection.name, system=system.name, topic=topic, store=projection.store

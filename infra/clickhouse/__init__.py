@@ -25,7 +25,12 @@ Different
       block by block. All other formats (Arrow, Parquet, JSON, ...WithNames) are held in memory,
       at most 512 MiB of them; more fails with code 396.
     - A request body is received whole before the engine sees it, in memory up to 16 MiB and in a
-      file beyond; 1 GiB at most (413), in 60 s at most (408). Half a body inserts nothing.
+      file beyond; 1 GiB at most (413), in 60 s at most (408). Half a body inserts nothing. The data
+      of an INSERT is copied to an unnamed file beside the data directory's tables.
+    - An INSERT writes its blocks in order, on one thread, unless it sets `max_insert_threads`. When
+      one fails, what is left is a beginning of the data in whole blocks (often none), and the same
+      deduplication token completes it. As on the server, a table keeps the block on which one of
+      its materialized views failed.
     - A query is limited to 4 GiB of memory where it sets no `max_memory_usage`; the text of one to
       1 MiB (and by the engine's own `max_query_size`).
     - Inserts into one table run one after the other.

@@ -12,9 +12,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import tempfile
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,13 @@ from typing import IO, Any, ParamSpec, TypeVar
 from chdb.state.sqlitelike import Connection
 
 from infra.clickhouse.errors import ServerError
+from infra.clickhouse.statement import Insert
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _KILL_AGAIN_S = 0.2
+_PIECE_BYTES = 1 << 20
 
 
 class DataDirectoryInUse(RuntimeError):
@@ -67,9 +70,10 @@ class Piece:
 class Session:
     """One request's connection. Not to be used by two tasks at once."""
 
-    def __init__(self, path: str, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, path: str, spool_directory: Path, thread: ThreadPoolExecutor) -> None:
         self._thread = thread
         self._path = path
+        self._spool_directory = spool_directory
         self._connection: Any = None
         self._busy: asyncio.Future[Any] | None = None
         self._cancelled = threading.Event()
@@ -121,20 +125,25 @@ class Session:
         while (chunk := await self.call(stream.fetch)) is not None:
             yield Piece(bytes(chunk.bytes()), _counts(chunk))
 
-    async def insert(self, sql: bytes, fmt: str, body: IO[bytes], piece_bytes: int) -> Counts:
-        """Feed `body`, encoded as `fmt`, to the INSERT `sql`. All or, on failure, what the
-        engine had already made into parts (blocks past `max_insert_block_size` rows).
-        """
-        return await self.call(self._insert, sql, fmt, iter(lambda: body.read(piece_bytes), b""))
+    async def insert(self, insert: Insert, data: IO[bytes]) -> Counts:
+        """Insert what is left to read of `data`.
 
-    def _insert(self, sql: bytes, fmt: str, pieces: Iterable[bytes]) -> Counts:
-        with self._connection.send_insert(sql, fmt) as inserter:
-            for piece in pieces:
+        Returns only when all of it is stored. Raises `ServerError` when any of it is not; then
+        blocks before the one that failed may be stored (`max_insert_block_size` rows each).
+        """
+        return await self.call(self._insert, insert, data)
+
+    def _insert(self, insert: Insert, data: IO[bytes]) -> Counts:
+        # The engine's own streaming insert (`send_insert`) reports what it cannot parse but not
+        # what it cannot store. A query reports both, and takes binary data only from a file.
+        with tempfile.TemporaryFile(dir=self._spool_directory) as file:
+            while piece := data.read(_PIECE_BYTES):
                 if self._cancelled.is_set():
                     raise ServerError(394, "QUERY_WAS_CANCELLED", "The client went away")
-                inserter.append(piece)
-            result = inserter.finish()
-        return Counts(written_rows=result.rows_written, written_bytes=result.bytes_written)
+                file.write(piece)
+            file.seek(0)  # flushes; and where /dev/fd shares the offset, starts at the beginning
+            result = self._connection.query(insert.from_file(f"/dev/fd/{file.fileno()}"))
+        return Counts(written_rows=result.rows_written(), written_bytes=result.bytes_written())
 
     async def settle(self, kill: Callable[[], None]) -> None:
         """Bring a statement that is still running to its end, then close."""
@@ -203,7 +212,7 @@ class Engine:
         self._running.add(query_id)
         try:
             thread = await self._lease(self._reads if reads_only else self._writes)
-            session = Session(self._path, thread)
+            session = Session(self._path, self.spool_directory, thread)
             try:
                 yield session
             finally:

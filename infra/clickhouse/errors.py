@@ -5,10 +5,12 @@ Source of the status table: ClickHouse `src/Server/HTTP/exceptionCodeToHTTPStatu
 
 from __future__ import annotations
 
+import errno
 import re
 
-_SHAPE = re.compile(r"Code: (\d+)\. DB::Exception: (.*)", re.DOTALL)
-_NAME = re.compile(r"\(([A-Z][A-Z0-9_]+)\)(?: \(version [^)]*\))?\s*$")
+# An error in the data of an INSERT comes wrapped in itself: code before code, name after name.
+_SHAPE = re.compile(r"Code: (\d+)\. DB::Exception: (?:Code: \1\. DB::Exception: )*(.*)", re.DOTALL)
+_NAME = re.compile(r"(?:\.? ?\(([A-Z][A-Z0-9_]+)\)(?: \(version [^)]*\))?)+\s*$")
 
 _STATUS_BY_NAME: dict[str, int] = (
     {
@@ -111,6 +113,13 @@ class ServerError(Exception):
         if name is None:
             return cls(int(shape[1]), "UNKNOWN_EXCEPTION", message)
         return cls(int(shape[1]), name[1], message[: name.start()].rstrip())
+
+    @classmethod
+    def from_os(cls, error: OSError) -> ServerError:
+        """A file of our own could not be written: NOT_ENOUGH_SPACE, or what the system says."""
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return cls(243, "NOT_ENOUGH_SPACE", str(error))
+        return cls(75, "CANNOT_WRITE_TO_FILE_DESCRIPTOR", str(error))
 
 
 def in_stream(error: ServerError, tag: str) -> bytes:

@@ -21,8 +21,6 @@ from infra.clickhouse.statement import Insert, Query, full_name, parse
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 1 << 18
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -79,6 +77,10 @@ class Server:
         except (ConnectionError, asyncio.CancelledError):
             log.warning("query %s failed: the client went away", exchange.query_id)
             raise
+        except OSError as error:  # the request's data did not go into the spool
+            failure = ServerError.from_os(error)
+            exchange.log_failure(failure)
+            return exchange.failure(failure)
         finally:
             self._requests -= 1
             exchange.hang_up_if_broken()
@@ -163,12 +165,16 @@ class Server:
     async def _insert(
         self, exchange: Exchange, asked: Asked, insert: Insert, body: IO[bytes]
     ) -> web.StreamResponse:
+        settings = self._settings(exchange, asked)
+        # In order: blocks keep their numbers under a deduplication token, and what a failed INSERT
+        # leaves is a beginning of its data.
+        settings.setdefault("max_insert_threads", "1")
         async with (
             self._turn(asked, insert.table),
             self._engine.session(exchange.query_id, reads_only=False) as session,
         ):
-            await session.configure(asked.database, self._settings(exchange, asked))
-            counts = await session.insert(insert.sql, insert.format, body, _PIECE_BYTES)
+            await session.configure(asked.database, settings)
+            counts = await session.insert(insert, body)
         return await exchange.whole(Piece(b"", counts), None)
 
     async def _query(

@@ -48,12 +48,26 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """An INSERT with data: `sql` without FORMAT or VALUES, and where the data begins (bytes)."""
+    """An INSERT with data.
 
-    sql: bytes
+    `target`: the SQL up to SETTINGS, FORMAT or VALUES. `settings`: its SETTINGS clause, or nothing.
+    `data_offset`: where the data begins, in bytes.
+    """
+
+    target: bytes
+    settings: bytes
     table: str
     format: str
     data_offset: int
+
+    def from_file(self, path: str) -> bytes:
+        """The same INSERT with its data in a file. `path` needs no quoting."""
+        return b"%b FROM INFILE '%b' %b FORMAT %b" % (
+            self.target,
+            path.encode(),
+            self.settings,
+            self.format.encode(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +120,7 @@ def _insert(head: bytes) -> Query | Insert:
     tokens = (token for token in _tokens(head) if token.depth == 0)
     table: list[_Token] = []
     named = False
+    settings: int | None = None
     for token in tokens:
         if not table:
             if token.text not in {b"INSERT", b"INTO", b"TABLE", b"FUNCTION"}:
@@ -119,12 +134,16 @@ def _insert(head: bytes) -> Query | Insert:
         if token.text in {b"SELECT", b"WITH", b"FROM"}:
             _refuse_client_data(head)
             return Query(table=name)
+        if token.text == b"SETTINGS":
+            settings = token.start
+        split = token.start if settings is None else settings
+        target, clause = head[:split], head[split : token.start]
         if token.text == b"VALUES":
-            return Insert(head[: token.start], name, "Values", token.end)
+            return Insert(target, clause, name, "Values", token.end)
         if token.text == b"FORMAT" and (fmt := next(tokens, None)) is not None:
             data = _DATA_START.match(head, fmt.end)
             offset = data.end() if data else fmt.end
-            return Insert(head[: token.start], name, _text(head[fmt.start : fmt.end]), offset)
+            return Insert(target, clause, name, _text(head[fmt.start : fmt.end]), offset)
     return Query()
 
 

@@ -15,8 +15,8 @@ FOLDER = Path(__file__).resolve().parent / "dashboards"
 
 DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
-    "ads": ads,
-    "leaderboard": leaderboard,
+    "ads": ads.dashboard,
+    "leaderboard": leaderboard.dashboard,
 }
 
 

@@ -164,6 +164,23 @@ def trouble(s: str) -> list[Any]:
     ]
 
 
+def edge(system: str) -> list[Any]:
+    """What clients of one system see."""
+    routes = f'route=~".*{system}.*"'
+    requests = "http_server_request_duration_seconds"
+    return [
+        lines(
+            "Events acknowledged",
+            RATE,
+            (rate("headrace_api_events_total", "topic", f'system="{system}"'), "{{topic}}"),
+        ),
+        lines(
+            "Answer time, p99", SECONDS, (quantile(0.99, requests, "route", routes), "{{route}}")
+        ),
+        lines("Server errors", RATIO, (error_ratio(routes), "5xx")),
+    ]
+
+
 def _rebuilds() -> list[Any]:
     done = f"max by (agent) (headrace_rebuild_rows{{{S}}})"
     target = f"max by (agent) (headrace_rebuild_target_rows{{{S}}})"

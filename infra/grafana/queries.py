@@ -12,7 +12,7 @@ GROUP_ANY = 'consumergroup=~"$agent"'
 
 def select_system(system: str) -> tuple[str, str]:
     """Selectors of one system: for Headrace's own metrics, and for consumer groups."""
-    return f'system="{system}"', f'consumergroup=~"{system}-.+"'
+    return f'system="{system}"', f'consumergroup=~"{system}(-.+)?"'
 
 
 def rate(metric: str, by: str, labels: str) -> str:
@@ -50,7 +50,7 @@ SELECT $__timeInterval(event_time) AS time,
        countIf(kind = 'impression') AS impressions,
        countIf(kind = 'click') AS clicks
 FROM ads_events_events
-WHERE $__timeFilter(event_time) AND fate = 'counted'
+WHERE $__timeFilter(event_time) AND fate = 'applied'
 GROUP BY time ORDER BY time
 """,
     "fates": """
@@ -66,19 +66,19 @@ SELECT campaign_id,
        if(impressions = 0, NULL, clicks / impressions) AS click_through,
        sum(cost_micros) / 1e6 AS cost
 FROM ads_events_events
-WHERE $__timeFilter(event_time) AND fate = 'counted'
+WHERE $__timeFilter(event_time) AND fate = 'applied'
 GROUP BY campaign_id ORDER BY cost DESC, campaign_id LIMIT 20
 """,
     "countries": """
 SELECT country, count() AS clicks, uniq(user_id) AS users
 FROM ads_events_events
-WHERE $__timeFilter(event_time) AND fate = 'counted' AND kind = 'click'
+WHERE $__timeFilter(event_time) AND fate = 'applied' AND kind = 'click'
 GROUP BY country ORDER BY clicks DESC, country LIMIT 20
 """,
     "refused": """
 SELECT campaign_id, fate, count() AS events, max(event_time) AS latest
 FROM ads_events_events
-WHERE $__timeFilter(event_time) AND fate != 'counted'
+WHERE $__timeFilter(event_time) AND fate != 'applied'
 GROUP BY campaign_id, fate ORDER BY events DESC, campaign_id, fate LIMIT 20
 """,
 }

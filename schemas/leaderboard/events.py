@@ -18,7 +18,7 @@ Operator = Literal["SUM", "BEST", "LAST"]
 
 @dataclass(frozen=True, slots=True)
 class PlayerBanned:
-    """A player was taken off all boards; the scores are kept, but not shown."""
+    """A player was taken off all boards and loses the scores on them; scores sent while the ban lasts do not count."""
 
     ban_id: str
     """Identity of the ban; the same id is the same ban, however often it is delivered."""
@@ -32,7 +32,7 @@ class PlayerBanned:
 
 PLAYER_BANNED = RecordType(
     fullname="headrace.leaderboard.PlayerBanned",
-    avsc=r"""{"type":"record","name":"PlayerBanned","namespace":"headrace.leaderboard","doc":"A player was taken off all boards; the scores are kept, but not shown.","fields":[{"name":"ban_id","type":"string","doc":"Identity of the ban; the same id is the same ban, however often it is delivered."},{"name":"player_id","type":"string","doc":"The player who was banned; the record key."},{"name":"reason","type":"string","doc":"Why, in words for the support desk."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When the ban took effect."}]}""",
+    avsc=r"""{"type":"record","name":"PlayerBanned","namespace":"headrace.leaderboard","doc":"A player was taken off all boards and loses the scores on them; scores sent while the ban lasts do not count.","fields":[{"name":"ban_id","type":"string","doc":"Identity of the ban; the same id is the same ban, however often it is delivered."},{"name":"player_id","type":"string","doc":"The player who was banned; the record key."},{"name":"reason","type":"string","doc":"Why, in words for the support desk."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When the ban took effect."}]}""",
     dtypes={
         "ban_id": pl.String,
         "player_id": pl.String,
@@ -45,7 +45,7 @@ PLAYER_BANNED = RecordType(
 
 @dataclass(frozen=True, slots=True)
 class PlayerReinstated:
-    """A ban was lifted; the player is back on the boards with the scores kept."""
+    """A ban was lifted; from here on the player's scores count again, beginning at nothing."""
 
     reinstatement_id: str
     """Identity of the reinstatement; the same id is the same one, however often it is delivered."""
@@ -57,7 +57,7 @@ class PlayerReinstated:
 
 PLAYER_REINSTATED = RecordType(
     fullname="headrace.leaderboard.PlayerReinstated",
-    avsc=r"""{"type":"record","name":"PlayerReinstated","namespace":"headrace.leaderboard","doc":"A ban was lifted; the player is back on the boards with the scores kept.","fields":[{"name":"reinstatement_id","type":"string","doc":"Identity of the reinstatement; the same id is the same one, however often it is delivered."},{"name":"player_id","type":"string","doc":"The player who was reinstated; the record key."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When the ban was lifted."}]}""",
+    avsc=r"""{"type":"record","name":"PlayerReinstated","namespace":"headrace.leaderboard","doc":"A ban was lifted; from here on the player's scores count again, beginning at nothing.","fields":[{"name":"reinstatement_id","type":"string","doc":"Identity of the reinstatement; the same id is the same one, however often it is delivered."},{"name":"player_id","type":"string","doc":"The player who was reinstated; the record key."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When the ban was lifted."}]}""",
     dtypes={
         "reinstatement_id": pl.String,
         "player_id": pl.String,

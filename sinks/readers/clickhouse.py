@@ -17,7 +17,7 @@ import clickhouse_connect
 import polars as pl
 
 from sinks.drivers.clickhouse import ddl
-from sinks.drivers.clickhouse.errors import translated
+from sinks.drivers.clickhouse.errors import MissingTable, translated
 from streams.runtime.position import Position
 from streams.runtime.sink import ReadModel, Table
 
@@ -76,12 +76,17 @@ class ClickHouseReader:
         return frame.with_columns(pl.col(binary).cast(pl.String)) if binary else frame
 
     async def positions(self) -> dict[tuple[str, int], Position]:
-        """Topic and log partition → the position that reads from now on are true for, at least."""
-        version = await self.live_version()
-        frame = await self.query(
-            "SELECT topic, partition, position FROM {positions:Identifier} FINAL",
-            positions=ddl.positions(self.model.name, version),
-        )
+        """Topic and log partition → the position that reads from now on are true for, at least;
+        empty before anything is stored.
+        """
+        try:
+            version = await self.live_version()
+            frame = await self.query(
+                "SELECT topic, partition, position FROM {positions:Identifier} FINAL",
+                positions=ddl.positions(self.model.name, version),
+            )
+        except MissingTable:
+            return {}
         return {(topic, at): Position.decode(raw) for topic, at, raw in frame.iter_rows()}
 
     async def position(self, topic: str, partition: int) -> Position | None:

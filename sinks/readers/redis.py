@@ -18,8 +18,9 @@ import polars as pl
 import redis.asyncio
 from redis.exceptions import NoScriptError
 
-from sinks.drivers.redis import Script, keys, table_texts
+from sinks.drivers.redis import keys, table_texts
 from sinks.drivers.redis.errors import translated
+from sinks.drivers.redis.scripts import Script
 from sinks.drivers.rows import decoded, encoded
 from streams.runtime.position import Position
 from streams.runtime.sink import Ranking, ReadModel, Table
@@ -27,7 +28,7 @@ from streams.runtime.sink import Ranking, ReadModel, Table
 LIVE_MS = 500
 """How long the number of the live version and its partitions are believed."""
 
-_SHIFT = 2**52
+
 _AHEAD = Script(files(__package__).joinpath("ahead.lua").read_text())
 
 
@@ -103,20 +104,31 @@ class RedisReader:
         """All rows of a bucket (by the values of its columns), of one or all log partitions:
         the columns of the table and `_partition`.
         """
+        return await self.buckets(table, [bucket], partition)
+
+    async def buckets(
+        self, table: str, buckets: Sequence[Mapping[str, Any]], partition: int | None = None
+    ) -> pl.DataFrame:
+        """All rows of these buckets, as `bucket`, in one round trip."""
         shape = self.model.table(table)
         if not isinstance(shape, Table):
             raise TypeError(f"{table} is a ranking: read it with top, rank or around")
         now = await self._now()
-        name = _name(bucket, {c: shape.key[c] for c in shape.bucket})
-        wanted = now.partitions if partition is None else (partition,)
+        names = [_name(bucket, {c: shape.key[c] for c in shape.bucket}) for bucket in buckets]
+        wanted = [
+            (name.encode(), p)
+            for name in names
+            for p in (now.partitions if partition is None else (partition,))
+        ]
         found = await self._pipelined(
-            [("hgetall", f"{self._prefix(now, p)}t:{table}:{name}") for p in wanted]
+            [("hgetall", f"{self._prefix(now, p)}t:{table}:{name.decode()}") for name, p in wanted]
         )
         frames = [
-            decoded(table_texts(name.encode(), stored, shape), shape.columns).with_columns(
+            decoded(table_texts(name, stored, shape), shape.columns).with_columns(
                 pl.lit(p, pl.Int32).alias("_partition")
             )
-            for p, stored in zip(wanted, found, strict=True)
+            for (name, p), stored in zip(wanted, found, strict=True)
+            if stored
         ]
         schema = {**shape.columns, "_partition": pl.Int32}
         return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
@@ -247,7 +259,7 @@ def _name(values: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
 
 def _place(stored: bytes, member: str) -> Place:
     score, reached = stored.decode().split(",")
-    digits = str(int(reached) + _SHIFT).zfill(keys.PLACE_DIGITS)
+    digits = str(int(reached) + keys.PLACE_SHIFT).zfill(keys.PLACE_DIGITS)
     return -float(score), (digits + member).encode()
 
 
@@ -257,5 +269,5 @@ def _places(flat: list[bytes]) -> list[Place]:
 
 def _ranked(rank: int, at: Place) -> Ranked:
     score, place = at
-    reached_ms = int(place[: keys.PLACE_DIGITS]) - _SHIFT
+    reached_ms = int(place[: keys.PLACE_DIGITS]) - keys.PLACE_SHIFT
     return Ranked(rank, place[keys.PLACE_DIGITS :].decode(), -int(score), reached_ms)

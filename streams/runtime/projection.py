@@ -45,7 +45,8 @@ class Projection:
     `restores` are tables whose stored rows are handed to `Fold.start`. `columns` names, per
     record, the fields the fold needs (None: all), so that nothing else is decoded.
     `linger_ms` is the least time between two writes of a partition: 0 for a store that takes
-    small writes well, about 1,000 for ClickHouse.
+    small writes well, about 1,000 for ClickHouse. `rows_max` bounds a batch: up to about 30,000
+    rows stay in the processor's caches between steps; a store that wants large blocks has more.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Projection:
     restores: tuple[str, ...] = ()
     columns: Mapping[str, tuple[str, ...]] | None = None
     linger_ms: int = 0
-    rows_max: int = 65_536
+    rows_max: int = 32_768
     idle_ms: int = 1_000
     late_output: bool = True
     """Whether late rows go to the late topic; of several agents on a topic one does it."""

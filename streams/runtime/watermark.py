@@ -26,7 +26,7 @@ Int64s = npt.NDArray[np.int64]
 def milliseconds(times: pl.Series) -> pl.Series:
     """Event times as Int64 milliseconds, from `Datetime` of any unit or from an integer."""
     if isinstance(times.dtype, pl.Datetime):
-        return times.dt.epoch("ms")
+        return times.to_physical() if times.dtype.time_unit == "ms" else times.dt.epoch("ms")
     if times.dtype.is_integer():
         return times.cast(pl.Int64)
     raise TypeError(f"event time {times.name} is {times.dtype}, not a Datetime or an integer")
@@ -61,7 +61,7 @@ def stamp(
     if len(frames) == 1:
         ((name, frame),) = frames.items()
         before, after = watermarks(_event_times(frame, event_time), before_ms, bound_ms)
-        return {name: frame.with_columns(pl.Series(WATERMARK, before))}, after
+        return {name: frame.hstack([pl.Series(WATERMARK, before)])}, after
     if not frames:
         return {}, before_ms
     offsets = np.concatenate([frame[OFFSET].to_numpy() for frame in frames.values()])
@@ -75,7 +75,7 @@ def stamp(
     start = 0
     for name, frame in frames.items():
         part = before[start : start + frame.height]
-        stamped[name] = frame.with_columns(pl.Series(WATERMARK, part))
+        stamped[name] = frame.hstack([pl.Series(WATERMARK, part)])
         start += frame.height
     return stamped, after
 
@@ -83,5 +83,8 @@ def stamp(
 def _event_times(frame: pl.DataFrame, event_time: str | None) -> Int64s:
     if event_time is None or event_time not in frame.columns:
         return np.full(frame.height, NO_WATERMARK, dtype=np.int64)
-    times: Int64s = milliseconds(frame[event_time]).fill_null(NO_WATERMARK).to_numpy()
-    return times
+    times = milliseconds(frame[event_time])
+    if times.null_count():
+        times = times.fill_null(NO_WATERMARK)
+    stamps: Int64s = times.to_numpy()
+    return stamps

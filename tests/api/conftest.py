@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
+import structlog
 from fastapi import FastAPI
 
 from api.app import create_app
 from api.auth import MODERATE, READ, WRITE, Verifier
 from api.issuer import DevIssuer
 from api.keys import KeyFile
-from api.routes.ads import AdCount, Minute, Totals
-from api.routes.leaderboard import Board, Percentile, Standing
 from api.services import Services
 from connectors.encode import Encoder
 from connectors.producer import RecordMetadata
 from schemas import catalog
+from sinks.ads.history import Adjustment, Audit
+from sinks.ads.windows import AdTotals, CampaignTotals, Minute, Totals
+from sinks.leaderboard import Board, Percentile, Standing
 from streams.runtime.kafka import partition_of
 from streams.runtime.settings import ApiLimits
 
@@ -68,21 +70,37 @@ class FakeReads:
     looks: int = 0
     asked: list[Any] = field(default_factory=list)
     advance: Callable[[int], Mapping[tuple[str, int], int]] | None = None
+    fails_with: Exception | None = None
 
     async def applied(self) -> Mapping[tuple[str, int], int]:
         self.looks += 1
+        if self.fails_with is not None:
+            raise self.fails_with
         return self.positions if self.advance is None else self.advance(self.looks)
 
     async def minutes(self, campaign_id: str, from_ms: int, to_ms: int) -> Sequence[Minute]:
         self.asked.append((campaign_id, from_ms, to_ms))
-        return [Minute(start_ms=from_ms, impressions=1, clicks=1, cost_micros=5)]
+        return [Minute(1, 1, 5, start_ms=from_ms, final=True)]
 
-    async def top_ads(self, campaign_id: str | None, by: str, n: int) -> Sequence[AdCount]:
-        self.asked.append((campaign_id, by, n))
-        return [AdCount(campaign_id=campaign_id or "c", ad_id="a", count=3)]
+    async def top_ads(
+        self, campaign_id: str, by: str, n: int, from_ms: int, to_ms: int
+    ) -> Sequence[AdTotals]:
+        self.asked.append((campaign_id, by, n, from_ms, to_ms))
+        return [AdTotals(4, 3, 5, ad_id="a")]
 
-    async def totals(self) -> Totals:
-        return Totals(impressions=2, clicks=1, cost_micros=5)
+    async def top_campaigns(
+        self, by: str, n: int, from_ms: int, to_ms: int
+    ) -> Sequence[CampaignTotals]:
+        self.asked.append((by, n, from_ms, to_ms))
+        return [CampaignTotals(4, 3, 5, campaign_id="c")]
+
+    async def adjustments(self, campaign_id: str, from_ms: int, to_ms: int) -> Sequence[Adjustment]:
+        self.asked.append((campaign_id, from_ms, to_ms))
+        return [Adjustment(1, 0, 0, start_ms=from_ms)]
+
+    async def totals(self, from_ms: int, to_ms: int) -> Audit:
+        self.asked.append((from_ms, to_ms))
+        return Audit(Totals(2, 1, 5), Totals(2, 1, 5), Totals(0, 0, 0))
 
     async def top(self, board: Board, k: int) -> Sequence[Standing]:
         self.asked.append((board, k))
@@ -96,9 +114,25 @@ class FakeReads:
     async def around(self, board: Board, player_id: str, span: int) -> Sequence[Standing]:
         return [s for s in [await self.rank(board, player_id)] if s is not None]
 
+    async def count(self, board: Board) -> int:
+        self.asked.append(board)
+        return 4
+
     async def percentile(self, board: Board, player_id: str) -> Percentile | None:
         found = Percentile(player_id=player_id, rank=1, players=4, percentile=100.0)
         return found if player_id == "p" else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_log() -> Iterator[None]:
+    """As in production: no source lines and no local variables in tracebacks (and no seconds to
+    render them).
+    """
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -129,7 +163,7 @@ def services(producer: MemoryProducer, reads: FakeReads, issuer: DevIssuer) -> S
     return Services(
         producer=producer,
         verifier=Verifier(keys, ISSUER, AUDIENCE),
-        readers={"ads": reads, "leaderboard": reads},
+        readers=dict.fromkeys(("ads", "ads-history", "ads-audit", "leaderboard"), reads),
         info={"version": "test"},
     )
 

@@ -89,8 +89,33 @@ async def test_one_bad_event_and_nothing_of_the_batch_is_sent(
     answer = await client.post("/v1/ads/events:batch", json={"events": events})
 
     (error,) = problem_of(answer, 422)["errors"]
-    assert error["pointer"] == "#/events/2/AdClicked/cost_micros"
+    assert error["pointer"] == "#/events/2/cost_micros"
     assert producer.sent == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/ads/events", {**CLICK, "ad_id": 5}, "#/ad_id"),
+        (
+            "/v1/ads/events",
+            {"type": "AdClicked", **dict.fromkeys(CLICK, "AdClicked")},
+            "#/event_time",
+        ),
+        ("/v1/ads/events", {k: v for k, v in CLICK.items() if k != "ad_id"}, "#/ad_id"),
+        ("/v1/ads/events", {**CLICK, "a/b~c": 1}, "#/a~1b~0c"),
+        ("/v1/ads/events:batch", {"events": [CLICK, {**CLICK, "x": 1}]}, "#/events/1/x"),
+        ("/v1/ads/events:batch", {"events": [CLICK, 7]}, "#/events/1"),
+        ("/v1/ads/events:batch", {}, "#/events"),
+        ("/v1/scores", {"playerId": "p", "points": 1}, "#/board"),
+    ],
+)
+async def test_an_error_points_into_the_body(
+    client: httpx.AsyncClient, path: str, body: dict[str, object], pointer: str
+) -> None:
+    errors = problem_of(await client.post(path, json=body), 422)["errors"]
+
+    assert pointer in [error["pointer"] for error in errors]
 
 
 @pytest.mark.parametrize("count", [0, 1_001])

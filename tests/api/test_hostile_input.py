@@ -189,7 +189,7 @@ async def test_a_compression_bomb_is_refused_unopened(
         "/v1/ads/campaigns/c/minutes?from=0&to=4102444800000",
         "/v1/ads/campaigns/c/minutes?from=5&to=4",
         "/v1/ads/campaigns/c/minutes?from=2026-01-01T00:00:00&to=2026-01-01T01:00:00Z",
-        "/v1/ads/ads/top?by=ctr",
+        "/v1/ads/campaigns/top?from=0&to=0&by=ctr",
     ],
     ids=lambda path: path[:48],
 )

@@ -14,7 +14,7 @@ from api.positions import POSITIONS_MAX, Waiting, header, parse
 from connectors.producer import RecordMetadata
 from tests.api.conftest import SCORE, FakeReads, problem_of
 
-TOTALS = "/v1/ads/totals"
+TOTALS = "/v1/ads/totals?from=0&to=3600000"
 names = st.text("abc.-_09", min_size=1, max_size=20)
 records = st.builds(RecordMetadata, names, st.integers(0, 10**9 - 1), st.integers(0, 10**18 - 1))
 

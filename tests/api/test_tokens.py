@@ -296,6 +296,7 @@ async def test_an_unknown_kid_asks_the_provider_once_and_an_outage_keeps_the_key
         assert len(asked) == 2
 
 
-def test_keys_come_over_https_only() -> None:
-    with pytest.raises(ValueError, match="https"):
-        KeyUrl("http://id.test/jwks")
+async def test_keys_come_over_https_only() -> None:
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(ValueError, match="https"):
+            KeyUrl("http://id.test/jwks", client)

@@ -101,7 +101,7 @@ BOTS = re.compile(r"bot\b|crawl|spider|slurp|curl/|wget/|python-requests|headles
 
 
 def ads(partition: int, messages: list[Any], decode: Decoder) -> dict[str, Any]:
-    """Late, then repeated, then unwanted, else counted."""
+    """A bot's, then late, then repeated, then one too many, else applied."""
     fates: dict[str, int] = defaultdict(int)
     minutes: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
     hours: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -117,22 +117,24 @@ def ads(partition: int, messages: list[Any], decode: Decoder) -> dict[str, Any]:
         time = ms(row["event_time"])
         minute = time // MINUTE * MINUTE
         content = (time, click, *(str(v) for k, v in sorted(row.items()) if k != "event_time"))
-        fate = "counted"
-        if minute + MINUTE + HOUR <= watermark:
+        fate = "applied"
+        if click and not 0 <= row["cost_micros"] <= 10**12:
+            fate = "quarantined"
+        elif click and BOTS.search(row["user_agent"] or ""):
+            fate = "filtered"
+        elif minute + MINUTE + HOUR <= watermark:
             fate = "late"
         else:
-            verdict = seen.verdict(key, time + MINUTE + HOUR, content, watermark)
+            verdict = seen.verdict((click, key), time + MINUTE + HOUR, content, watermark)
             if verdict == "duplicate":
                 fate = "duplicate"
-            elif click and BOTS.search(row["user_agent"] or ""):
-                fate = "filtered"
             elif click:
                 hand = (row["user_id"], row["ad_id"], minute)
                 clicks[hand] += 1
-                fate = "filtered" if clicks[hand] > 10 else "counted"
+                fate = "filtered" if clicks[hand] > 10 else "applied"
             if verdict == "conflict":
                 key = f"{key}~{message.offset()}"
-        if fate == "counted":
+        if fate == "applied":
             add = [0 if click else 1, 1 if click else 0, row["cost_micros"] if click else 0]
             hour = minute // HOUR * HOUR
             for table, at in (
@@ -140,7 +142,7 @@ def ads(partition: int, messages: list[Any], decode: Decoder) -> dict[str, Any]:
                 (hours, (hour, row["campaign_id"])),
             ):
                 table[at] = [a + b for a, b in zip(table[at], add, strict=True)]
-        fates["applied" if fate == "counted" else fate] += 1
+        fates[fate] += 1
         events.append((message.offset(), key, fate, partition))
         watermark = max(watermark, time - BOUND)
     return {
@@ -170,6 +172,7 @@ def scores(partition: int, messages: list[Any], decode: Decoder) -> dict[str, An
     boards: dict[Any, tuple[int, int]] = {}
     periods: dict[Any, tuple[int, int]] = {}
     banned: dict[str, bool] = {}
+    decided: set[Any] = set()
     seen, watermark = Seen(), LONG_AGO
     for message in messages:
         if message.value() is None or poison(message):
@@ -194,9 +197,13 @@ def scores(partition: int, messages: list[Any], decode: Decoder) -> dict[str, An
                 for place in ((*board, "day", day, player), (*board, "week", week, player)):
                     periods[place] = better(board[1], periods.get(place), row["points"], time)
         else:
-            fate = "applied"
-            banned[player] = name.endswith("PlayerBanned")
-            if banned[player]:
+            ban = name.endswith("PlayerBanned")
+            decision = (player, ban, row["ban_id"] if ban else row["reinstatement_id"])
+            fate = "duplicate" if decision in decided else "applied"
+            if fate == "applied":
+                decided.add(decision)
+                banned[player] = ban
+            if fate == "applied" and ban:
                 boards = {k: v for k, v in boards.items() if k[-1] != player}
                 periods = {k: v for k, v in periods.items() if k[-1] != player}
         fates[fate] += 1

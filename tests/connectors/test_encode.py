@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.encode import EncodeError, Encoder
-from connectors.values import BadValue, checker
+from connectors.scalars import BadValue
+from connectors.values import checker
 from schemas import catalog
 from schemas.ads import events
 from streams.runtime.topic import RecordType
@@ -244,8 +245,9 @@ class TestValues:
         with pytest.raises(BadValue, match=r"next\.next: 5"):
             check({"next": {"next": 5}})
 
-    def test_a_long_value_is_not_repeated_in_full(self) -> None:
+    @pytest.mark.parametrize("value", ["x" * 10_000, 10**10_000, -(10**10_000)], ids=type)
+    def test_a_long_value_is_not_repeated_in_full(self, value: object) -> None:
         with pytest.raises(BadValue) as refused:
-            checker("int")("x" * 10_000)
+            checker("int")(value)
 
         assert len(refused.value.reason) < 100

@@ -3,9 +3,12 @@
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from infra.local import environment
 from infra.local.home import CHECKOUT
@@ -84,3 +87,14 @@ def test_dev_is_a_program_for_any_posix_shell() -> None:
     assert os.access(file, os.X_OK)
     assert file.read_text().startswith("#!/bin/sh\n")
     assert not re.search(r"\[\[|\bfunction\b|<<<|\blocal\b\s", file.read_text())
+
+
+def test_the_lock_has_everything_that_the_project_asks_for() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", LOCK, re.M))
+    for line in asked:
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        assert name in locked, f"{line}: write the lock anew (CONTRIBUTING.md)"
+        assert requirement.specifier.contains(locked[name], prereleases=True), line

@@ -16,7 +16,7 @@ import yaml
 from chdb import session as chdb_session
 from prometheus_client import CollectorRegistry
 
-from infra.grafana.generate import FOLDER, generate, stale
+from infra.grafana.generate import DASHBOARDS, FOLDER, generate, stale
 from sinks.ads import EVENTS, HISTORY
 from sinks.drivers.clickhouse import ddl
 from streams.runtime.metrics import Metrics
@@ -71,7 +71,7 @@ def test_generate_repairs_a_folder(tmp_path: Path) -> None:
     (tmp_path / "left-over.json").write_text("{}")
     (tmp_path / "ads.json").write_text("{}")
     changed = {path.name for path in generate(tmp_path)}
-    assert changed == {"ads.json", "leaderboard.json", "left-over.json", "overview.json"}
+    assert changed == {"left-over.json", *(f"{name}.json" for name in DASHBOARDS)}
     assert stale(tmp_path) == []
     assert generate(tmp_path) == []
 
@@ -173,6 +173,8 @@ COLUMNS = {
     "event_time": "Nullable(DateTime64(3, 'UTC'))",
     "country": "Nullable(String)",
     "cost_micros": "Nullable(Int64)",
+    "user_agent": "Nullable(String)",
+    "impression_id": "Nullable(String)",
     "fate": "Nullable(String)",
     "_partition": "Int32",
 }
@@ -204,12 +206,12 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chdb_sessio
             (kind, country, fate)
             for kind in ("impression", "impression", "click")
             for country in ("NL", "DE")
-            for fate in ("counted", "counted", "duplicate", "late", "filtered")
+            for fate in ("applied", "applied", "duplicate", "late", "filtered")
         )
     ]
     values = ",".join(
         f"({offset},'{kind}','e{offset}','{user}','{campaign}','{ad}','{at}','{country}',1500,"
-        f"'{fate}',0)"
+        f"NULL,NULL,'{fate}',0)"
         for offset, (user, campaign, ad, kind, at, country, fate) in enumerate(rows)
     )
     engine.query(f"INSERT INTO rows ({', '.join(COLUMNS)}) VALUES {values}")

@@ -93,7 +93,8 @@ def client(kafka: Kafka) -> AdminClient:
 def group(kafka: Kafka, client: AdminClient) -> Iterator[str]:
     """A topic and a group of the same name that has committed offset 1 of partition 0."""
     name = f"observability-{uuid.uuid4().hex[:8]}"
-    client.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    created = NewTopic(name, 2, 1, config={"message.timestamp.type": "CreateTime"})
+    client.create_topics([created])[name].result(30)
     source, now_ms = producer(kafka), int(time.time() * 1000)
     for age_s in AGES_S:
         source.produce(name, b"x", partition=0, timestamp=now_ms - age_s * 1000)

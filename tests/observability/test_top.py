@@ -74,8 +74,7 @@ def test_a_scrape_reads_every_target_and_lists_those_that_are_down(exporter: Exp
         assert 0.025 <= row.end_to_end_p99_s <= 0.5
         assert all(count > 0 for count in row.errors.values())
     assert {row.route for row in top.routes(before, after)} == {
-        "/v1/ads/events",
-        "/v1/leaderboard/events",
+        f"/v1/{system}/events" for system, _, _, _ in AGENTS
     }
 
 

@@ -9,12 +9,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from streams import catalog
 from streams.runtime.metrics import AgentMetrics, Metrics
 
-AGENTS = (
-    ("ads", "ads-windows", "ads.events", "redis"),
-    ("ads", "ads-events", "ads.events", "clickhouse"),
-    ("leaderboard", "leaderboard-scores", "leaderboard.scores", "redis"),
+AGENTS = tuple(
+    (system.name, projection.name, projection.topic.name, projection.store)
+    for system in map(catalog.load, catalog.SYSTEMS)
+    for projection in system.projections
 )
 LAG = 25
 END_TO_END_MS = 40

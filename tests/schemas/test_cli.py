@@ -80,7 +80,7 @@ def test_a_topic_is_described(run: Run, name: str) -> None:
 def test_an_unknown_topic_is_explained(run: Run) -> None:
     done = run(topics_cli.app, "describe", "ads.event")
     assert done.exit_code == 2
-    assert "did you mean ads.events?" in done.output
+    assert "did you mean ads.events" in done.output
 
 
 REPORT = Report(

@@ -7,11 +7,9 @@ comes back in an older state is noticed by the fence, and the worker folds again
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import files
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
 from typing import Any
 
 import orjson
@@ -25,6 +23,7 @@ from sinks.drivers.check import check
 from sinks.drivers.redis import keys
 from sinks.drivers.redis.errors import translated
 from sinks.drivers.redis.pack import packed
+from sinks.drivers.redis.scripts import REGISTER, SEAL, WRITE
 from sinks.drivers.rows import decoded, supported
 from streams.runtime.position import Position
 from streams.runtime.sink import FenceRefused, Ranking, ReadModel, Table, Write
@@ -36,39 +35,7 @@ EXPIRED_ROWS_MAX = 2_000
 
 _PAGE = 500
 _BUCKET_ROWS_MAX = 10_000
-
-_REGISTER = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-redis.call('SADD', KEYS[2], ARGV[1])
-redis.call('SADD', KEYS[3], ARGV[2])
-return 1
-"""
-
-_SEAL = """
-redis.call('SET', KEYS[1], '1')
-redis.call('SADD', KEYS[3], ARGV[1])
-return redis.call('SMEMBERS', KEYS[2])
-"""
-
-
-class Script:
-    """A Lua script that is sent by its hash, and whole where the server does not know it."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-    def __call__(self, client: Client, names: Sequence[str], *args: bytes | str | int) -> Any:
-        """Run it; `names` are its keys, all of one slot."""
-        try:
-            return client.evalsha(self.sha, len(names), *names, *args)
-        except redis.exceptions.NoScriptError:
-            return client.eval(self.source, len(names), *names, *args)
-
-
-WRITE = Script(files(__package__).joinpath("write.lua").read_text())
-REGISTER = Script(_REGISTER)
-SEAL = Script(_SEAL)
+_FRAME_ROWS_MAX = 50_000
 
 
 def connect(url: str, timeout_s: float = 10.0) -> Client:
@@ -145,16 +112,12 @@ class RedisSink:
     ) -> Iterator[pl.DataFrame]:
         """A bucket of any size is held in memory whole, because a scan may show a row twice."""
         shape = self.model.table(table)
-        kind = "t" if isinstance(shape, Table) else "m"
         for at in self._partitions(version) if partition is None else [partition]:
             prefix = keys.prefix(self.model.name, version, at)
-            for buckets in _pages(self._buckets(prefix, table)):
-                names = [f"{prefix}{kind}:{table}:".encode() + bucket for bucket in buckets]
-                for bucket, fields in zip(buckets, self._hashes(names), strict=True):
-                    texts = _texts(bucket, fields, shape)
-                    yield decoded(texts, shape.columns).with_columns(
-                        pl.lit(at, pl.Int32).alias("_partition")
-                    )
+            for texts in _pages(self._row_texts(prefix, shape), _FRAME_ROWS_MAX):
+                yield decoded(texts, shape.columns).with_columns(
+                    pl.lit(at, pl.Int32).alias("_partition")
+                )
 
     def positions(self, version: int) -> dict[tuple[str, int], Position]:
         return self._positions(version, self._partitions(version))
@@ -227,6 +190,36 @@ class RedisSink:
             found |= {(t.decode(), partition): Position.decode(p) for t, p in stored.items()}
         return found
 
+    def _row_texts(self, prefix: str, shape: Table | Ranking) -> Iterator[bytes]:
+        kind = "t" if isinstance(shape, Table) else "m"
+        for buckets in _pages(self._buckets(prefix, shape.name), _PAGE):
+            names = [f"{prefix}{kind}:{shape.name}:".encode() + bucket for bucket in buckets]
+            for bucket, fields in zip(buckets, self._hashes(names), strict=True):
+                if isinstance(shape, Table):
+                    yield from table_texts(bucket, fields, shape)
+                else:
+                    yield from self._board_texts(prefix, shape, bucket, fields)
+
+    def _board_texts(
+        self, prefix: str, shape: Ranking, board: bytes, scores: dict[bytes, bytes]
+    ) -> Iterator[bytes]:
+        """The members of a board as its order has them and as its scores have them. Both are
+        served, so both must count: where they disagree a member shows twice.
+        """
+        places = f"{prefix}z:{shape.name}:".encode() + board
+        found = set(scores.items())
+        for start in count(0, _BUCKET_ROWS_MAX):
+            with translated():
+                page = self._client.zrange(
+                    places, start, start + _BUCKET_ROWS_MAX - 1, withscores=True
+                )
+            found |= {keys.standing(place, score) for place, score in page}
+            if len(page) < _BUCKET_ROWS_MAX:
+                break
+        head = [board] if shape.board else []
+        for member, score in found:
+            yield b",".join([*head, orjson.dumps(member.decode()), score])
+
     def _buckets(self, prefix: str, table: str) -> Iterator[bytes]:
         with translated():
             seen = {
@@ -274,15 +267,6 @@ class RedisSink:
         self._client.unlink(f"{prefix}m:{name}:".encode() + board)
 
 
-def _texts(bucket: bytes, fields: dict[bytes, bytes], shape: Table | Ranking) -> Iterator[bytes]:
-    if isinstance(shape, Table):
-        yield from table_texts(bucket, fields, shape)
-        return
-    head = [bucket] if shape.board else []
-    for member, score in fields.items():
-        yield b",".join([*head, orjson.dumps(member.decode()), score])
-
-
 def table_texts(bucket: bytes, fields: dict[bytes, bytes], table: Table) -> Iterator[bytes]:
     """The text of every row of a bucket's hash."""
     head = [bucket] if table.bucket else []
@@ -292,6 +276,6 @@ def table_texts(bucket: bytes, fields: dict[bytes, bytes], table: Table) -> Iter
         yield b",".join([*parts, value] if table.values else parts)
 
 
-def _pages(names: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while page := list(islice(names, _PAGE)):
+def _pages(items: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    while page := list(islice(items, size)):
         yield page

@@ -24,6 +24,13 @@ order of a ranking. What belongs to no partition has a slot of its own:
 from __future__ import annotations
 
 PLACE_DIGITS = 16
+PLACE_SHIFT = 2**52
+
+
+def standing(place: bytes, score: float) -> tuple[bytes, bytes]:
+    """Member and `score,reached_ms`, as the hash has them, of an entry of the zset."""
+    reached_ms = int(place[:PLACE_DIGITS]) - PLACE_SHIFT
+    return place[PLACE_DIGITS:], b"%d,%d" % (-int(score), reached_ms)
 
 
 def prefix(model: str, version: int, partition: int) -> str:

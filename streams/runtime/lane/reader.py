@@ -22,6 +22,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from streams.runtime.lane.errors import passing
+from streams.runtime.lane.garbage import spare_records
 from streams.runtime.lane.pending import Pending
 from streams.runtime.lane.span import Seat, Span
 
@@ -126,6 +127,7 @@ class Reader(threading.Thread):
     # -- the thread ---------------------------------------------------------------------------
 
     def run(self) -> None:
+        spare_records()
         try:
             self._consumer.subscribe(
                 [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost

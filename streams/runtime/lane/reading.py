@@ -92,4 +92,4 @@ def _newest(event_ms: pl.Series) -> int:
 def _with_offsets(frame: pl.DataFrame, offsets: npt.NDArray[Any]) -> pl.DataFrame:
     rows = frame[ROW].to_numpy()
     taken = offsets if len(rows) == len(offsets) else offsets[rows]
-    return frame.drop(ROW).with_columns(pl.Series(OFFSET, taken.astype(np.int64), pl.Int64))
+    return frame.drop(ROW).hstack([pl.Series(OFFSET, taken.astype(np.int64), pl.Int64)])

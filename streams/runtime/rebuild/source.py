@@ -10,6 +10,7 @@ from itertools import groupby
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from streams.runtime.lane.garbage import spare_records
 from streams.runtime.lane.span import Seat, Span
 
 CONSUME_ROWS = 500
@@ -66,6 +67,7 @@ class Source(threading.Thread):
         self.join(10)
 
     def run(self) -> None:
+        spare_records()
         try:
             while not self._ended.is_set():
                 self._turn()

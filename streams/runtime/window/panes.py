@@ -12,8 +12,10 @@ such partials stay apart by the first window they count for (`_from`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import gcd
 
+import numpy as np
 import polars as pl
 
 from streams.runtime.batch import WATERMARK
@@ -24,7 +26,8 @@ from streams.runtime.window.update import END, START, Emit, Spec, Update
 
 PANE = "_pane"
 FROM = "_from"
-BLOCK = "_block"
+AS_WRITTEN = pl.QueryOptFlags.none()
+"""For frames this small, looking for a better plan takes longer than carrying the plan out."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +48,24 @@ class PaneWindows:
 
     def add(self, rows: pl.DataFrame, watermark_ms: int) -> tuple[PaneWindows, Update]:
         """Fold a batch; see `Windows.add`."""
+        schema = rows.schema
         for aggregate in self.spec.aggregates.values():
-            aggregate.check(rows.schema)
-        if rows[self.spec.time].null_count():
-            raise ValueError(f"{rows[self.spec.time].null_count()} rows without {self.spec.time}")
+            aggregate.check(schema)
+        if nulls := rows[self.spec.time].null_count():
+            raise ValueError(f"{nulls} rows without {self.spec.time}")
         placed = self._place(rows)
-        late = pl.col(UNTIL) <= pl.col(WATERMARK)
-        parts = (
-            placed.filter(~late)
-            .group_by(*self.spec.by, PANE, FROM)
-            .agg(*self.spec.partials, pl.col(UNTIL).first())
-        )
+        late = placed[UNTIL] <= placed[WATERMARK]
+        some_late = late.any()
+        parts = self._parts(placed.filter(~late) if some_late else placed)
         totals = self._totals(parts)
         added = replace(
             self, watermark_ms=watermark_ms, panes=self.panes.put(totals, self.watermark_ms)
         )
         update = Update(
             changed=added._changed(self.watermark_ms, parts, totals, rows),
-            deleted=rows.clear().select(*self.spec.by, pl.lit(0, pl.Int64).alias(START)),
-            late=rows.filter(placed.select(late).to_series()),
-            open_until_ms=parts.select(pl.col(UNTIL).max()).item() if parts.height else None,
+            deleted=pl.DataFrame(schema={c: schema[c] for c in self.spec.by} | {START: pl.Int64}),
+            late=rows.filter(late) if some_late else rows.clear(),
+            open_until_ms=int(parts[UNTIL].to_numpy().max()) if parts.height else None,
         )
         return added, update
 
@@ -77,65 +78,74 @@ class PaneWindows:
             return None
         return self._merge(self._windows(panes).filter(pl.col(END) > self.watermark_ms))
 
+    @property
+    def _tumbling(self) -> bool:
+        """A window is one pane, and a row in time counts for that one: `_from` is its start."""
+        return self.slide_ms == self.size_ms
+
     def _place(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows with their pane, when it dies, and the first window they count for."""
-        time, pane = pl.col("_time"), pl.col(PANE)
-        width = gcd(self.size_ms, self.slide_ms)
-        open_after = pl.col(WATERMARK) - self.spec.allowed_lateness_ms - self.size_ms
+        time = milliseconds(rows[self.spec.time]).alias("_time")
+        pane, rest = _placing(
+            self.size_ms, self.slide_ms, self.offset_ms, self.spec.allowed_lateness_ms
+        )
         return (
-            rows.with_columns(milliseconds(rows[self.spec.time]).alias("_time"))
-            .with_columns(_floor(time, width, self.offset_ms).alias(PANE))
-            .with_columns(
-                (self._start(pane) + self.size_ms + self.spec.allowed_lateness_ms).alias(UNTIL),
-                pl.max_horizontal(
-                    self._start(pane + width - self.size_ms - 1), self._start(open_after)
-                ).alias(FROM)
-                + self.slide_ms,
-            )
+            rows.lazy()
+            .with_columns(time)
+            .with_columns(pane)
+            .with_columns(*rest)
+            .collect(optimizations=AS_WRITTEN)
         )
 
-    def _start(self, time: pl.Expr) -> pl.Expr:
-        """Start of the last window that begins at or before `time`."""
-        return _floor(time, self.slide_ms, self.offset_ms)
+    def _parts(self, timely: pl.DataFrame) -> pl.DataFrame:
+        """Partial results of a batch by key and pane."""
+        keys = [*self.spec.by, PANE] if self._tumbling else [*self.spec.by, PANE, FROM]
+        grouped = timely.lazy().group_by(keys).agg(*self.spec.partials, pl.col(UNTIL).first())
+        if self._tumbling:
+            grouped = grouped.with_columns(pl.col(PANE).alias(FROM))
+        return grouped.collect(optimizations=AS_WRITTEN)
 
     def _totals(self, parts: pl.DataFrame) -> pl.DataFrame:
         """The batch's panes merged with all that is known of their keys near them.
 
         Panes are stored in blocks of one window size, so that a window lies in two blocks.
         """
-        block = pl.col(PANE).sub(self.offset_ms).floordiv(self.size_ms)
-        parts = parts.with_columns(block.alias(BLOCK))
-        parts = parts.with_columns(codes_of(parts, [*self.spec.by, BLOCK]))
-        wanted = parts[CODE]
-        if self.slide_ms < self.size_ms:
-            keys = parts.select(*self.spec.by, BLOCK).unique()
-            near = [codes_of(keys, [*self.spec.by, pl.col(BLOCK) + n]) for n in (-1, 0, 1)]
-            wanted = pl.concat(near)
-        known = self.panes.take(wanted.unique().sort().to_numpy())
-        parts = parts.select(CODE, UNTIL, *self.spec.by, PANE, FROM, *self.spec.aggregates)
+        block = pl.col(PANE)
+        if not self._tumbling:
+            block = block.sub(self.offset_ms).floordiv(self.size_ms)
+        parts = parts.hstack([codes_of(parts, [*self.spec.by, block])])
+        wanted = parts[CODE].to_numpy()
+        if not self._tumbling:
+            keys = parts.select(*self.spec.by, block).unique()
+            near = [codes_of(keys, [*self.spec.by, pl.col(PANE) + n]) for n in (-1, 0, 1)]
+            wanted = pl.concat(near).to_numpy()
+        known = self.panes.take(np.unique(wanted))
+        columns = [CODE, UNTIL, *self.spec.by, PANE, FROM, *self.spec.aggregates]
         if known is None:
-            return parts
-        known = known.filter(pl.col(UNTIL) > self.watermark_ms)
+            return parts[columns]
+        alive = known.lazy().filter(pl.col(UNTIL) > self.watermark_ms)
         return (
-            pl.concat([known, parts])
+            pl.concat([alive, parts.lazy().select(columns)])
             .group_by(*self.spec.by, PANE, FROM)
             .agg(*self.spec.merges, pl.col(UNTIL, CODE).first())
-            .select(parts.columns)
+            .select(columns)
+            .collect(optimizations=AS_WRITTEN)
         )
 
     def _changed(
         self, before_ms: int, parts: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame
     ) -> pl.DataFrame:
         """What to give out now; `totals` are complete for every window that `parts` touch."""
-        touched = self._windows(parts)
-        if self.spec.emit is Emit.FINAL:
-            touched = touched.filter(pl.col(END) <= before_ms)
         known = self._windows(totals)
-        if self.slide_ms < self.size_ms or touched.height < known.height:
+        update = self.spec.emit is Emit.UPDATE
+        if not (update and self._tumbling and totals.height == parts.height):
+            touched = self._windows(parts)
+            if not update:
+                touched = touched.filter(pl.col(END) <= before_ms)
             key = [*self.spec.by, START]
             known = known.join(touched.select(key).unique(), on=key, how="semi", nulls_equal=True)
         found = [self._merge(known)]
-        if self.spec.emit is Emit.FINAL:
+        if not update:
             found.extend(self._closed(before_ms))
         found = [frame for frame in found if frame.height]
         return pl.concat(found) if found else self.spec.empty(rows)
@@ -157,25 +167,43 @@ class PaneWindows:
         ended = pl.col(END).is_between(before_ms, self.watermark_ms, closed="right")
         return [self._merge(self._windows(panes).filter(ended))]
 
-    def _windows(self, panes: pl.DataFrame) -> pl.DataFrame:
+    def _windows(self, panes: pl.DataFrame) -> pl.LazyFrame:
         """One row per pane and window it counts for."""
-        if self.slide_ms == self.size_ms:
-            return panes.with_columns(
-                pl.col(PANE).alias(START), (pl.col(PANE) + self.size_ms).alias(END)
-            )
-        last = self._start(pl.col(PANE)) + 1
-        starts = pl.int_ranges(pl.col(FROM), last, self.slide_ms).alias(START)
-        return (
-            panes.with_columns(starts)
-            .explode(START)
-            .with_columns((pl.col(START) + self.size_ms).alias(END))
-        )
+        start = pl.col(PANE).alias(START)
+        placed = panes.lazy()
+        if not self._tumbling:
+            last = _floor(pl.col(PANE), self.slide_ms, self.offset_ms) + 1
+            starts = pl.int_ranges(pl.col(FROM), last, self.slide_ms).alias(START)
+            placed, start = placed.with_columns(starts).explode(START), pl.col(START)
+        return placed.with_columns(start, (start + self.size_ms).alias(END))
 
-    def _merge(self, windows: pl.DataFrame) -> pl.DataFrame:
-        if self.slide_ms == self.size_ms:
-            return windows.select(self.spec.columns)  # one pane is one window
-        merged = windows.group_by(*self.spec.by, START, END).agg(self.spec.merges)
-        return merged.select(self.spec.columns)
+    def _merge(self, windows: pl.LazyFrame) -> pl.DataFrame:
+        if not self._tumbling:
+            windows = windows.group_by(*self.spec.by, START, END).agg(self.spec.merges)
+        return windows.select(self.spec.columns).collect(optimizations=AS_WRITTEN)
+
+
+@lru_cache(maxsize=256)
+def _placing(
+    size_ms: int, slide_ms: int, offset_ms: int, lateness_ms: int
+) -> tuple[pl.Expr, list[pl.Expr]]:
+    """Expressions for `_pane` of a `_time`, and for what depends on the pane; made once, since
+    making them takes longer than computing them for a small batch.
+    """
+
+    def start(time: pl.Expr) -> pl.Expr:
+        """Start of the last window that begins at or before `time`."""
+        return _floor(time, slide_ms, offset_ms)
+
+    width = gcd(size_ms, slide_ms)
+    pane = _floor(pl.col("_time"), width, offset_ms).alias(PANE)
+    if size_ms == slide_ms:
+        return pane, [(pl.col(PANE) + (size_ms + lateness_ms)).alias(UNTIL)]
+    last_dies = start(pl.col(PANE)) + size_ms + lateness_ms
+    holding = start(pl.col(PANE) + width - size_ms - 1)
+    open_after = start(pl.col(WATERMARK) - lateness_ms - size_ms)
+    first = pl.max_horizontal(holding, open_after) + slide_ms
+    return pane, [last_dies.alias(UNTIL), first.alias(FROM)]
 
 
 def _floor(time: pl.Expr, step: int, offset: int) -> pl.Expr:

@@ -47,28 +47,45 @@ def test_kind(sql: str, reads_only: bool, selects: bool) -> None:
     [
         (
             "INSERT INTO `a b`.t (x, `format`) SETTINGS a=1 FORMAT Native\n",
-            ("INSERT INTO `a b`.t (x, `format`) SETTINGS a=1", "`a b`.t", "Native"),
+            ("INSERT INTO `a b`.t (x, `format`)", "SETTINGS a=1", "`a b`.t", "Native"),
         ),
-        ("insert into t format CSV\r\n", ("insert into t", "t", "CSV")),
-        ("insert into t FORMAT CSV;\n", ("insert into t", "t", "CSV")),
-        ("INSERT INTO TABLE d . t VALUES", ("INSERT INTO TABLE d . t", "d.t", "Values")),
-        ("insert into values (a) values", ("insert into values (a)", "values", "Values")),
-        ("insert into format format TSV ", ("insert into format", "format", "TSV")),
+        ("insert into t format CSV\r\n", ("insert into t", "", "t", "CSV")),
+        ("insert into t FORMAT CSV;\n", ("insert into t", "", "t", "CSV")),
+        (
+            "INSERT INTO settings (settings) settings b = 'FORMAT x' VALUES",
+            ("INSERT INTO settings (settings)", "settings b = 'FORMAT x'", "settings", "Values"),
+        ),
+        ("INSERT INTO TABLE d . t VALUES", ("INSERT INTO TABLE d . t", "", "d.t", "Values")),
+        ("insert into values (a) values", ("insert into values (a)", "", "values", "Values")),
+        ("insert into format format TSV ", ("insert into format", "", "format", "TSV")),
         (
             "INSERT INTO FUNCTION remote('h', d.t) (a) FORMAT TSV\n",
-            ("INSERT INTO FUNCTION remote('h', d.t) (a)", "remote", "TSV"),
+            ("INSERT INTO FUNCTION remote('h', d.t) (a)", "", "remote", "TSV"),
         ),
     ],
 )
 @given(data=st.binary(max_size=40))
 def test_insert_is_split_before_its_data(
-    head: str, expected: tuple[str, str, str], data: bytes
+    head: str, expected: tuple[str, str, str, str], data: bytes
 ) -> None:
     data = b"\x01" + data  # a data byte that is no white space and no letter
     statement = parse(head.encode() + data)
     assert isinstance(statement, Insert)
-    assert (statement.sql.decode().strip(), statement.table, statement.format) == expected
+    read = (
+        statement.target,
+        statement.settings,
+        statement.table.encode(),
+        statement.format.encode(),
+    )
+    assert tuple(part.decode().strip() for part in read) == expected
     assert (head.encode() + data)[statement.data_offset :] == data
+
+
+def test_an_insert_reads_its_data_from_a_file() -> None:
+    statement = parse(b"INSERT INTO t (a) SETTINGS b = 1 FORMAT CSV\n1\n")
+    assert isinstance(statement, Insert)
+    expected = b"INSERT INTO t (a) FROM INFILE '/dev/fd/7' SETTINGS b = 1 FORMAT CSV"
+    assert b" ".join(statement.from_file("/dev/fd/7").split()) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where ad traffic is stored, for the agents that write it.
+"""Where ad traffic is stored; `windows` and `history` read it.
 
 `ads-windows` (Redis): impressions, clicks and cost by campaign and ad per minute, and by campaign
 per hour. `ads-events` (ClickHouse): every event with its fate, by log offset: the proof behind
@@ -50,10 +50,13 @@ EVENTS = Table(
         "event_time": pl.Datetime("ms", "UTC"),
         "country": pl.String,
         "cost_micros": pl.Int64,
+        "user_agent": pl.String,
+        "impression_id": pl.String,
         "fate": pl.String,
     },
     append=True,
 )
-"""One row per record of the log; `fate` is counted, duplicate, late or filtered."""
+"""One row per record of the log; `fate` is a `Fate`: applied, duplicate, late, filtered or
+quarantined. An id that was used for other content before has `~` and the offset behind it."""
 
 HISTORY = ReadModel("ads-events", (EVENTS,))

@@ -1,0 +1,64 @@
+"""`headrace bench`: throughput and latency on this machine, against the local stack."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from infra.local import Stack
+from infra.local.home import CHECKOUT
+
+app = typer.Typer(add_completion=False)
+
+BENCHMARKS = {
+    "lane": "Plain Faust, the lane with all guarantees, and consume() alone on one topic.",
+    "latency": "From the intended send time of an event to its being readable, p50 to p99.",
+    "rebuild": "Rows a second of rebuilding each read model.",
+}
+PARTS = {
+    "lane": ("kafka", "registry", "redis"),
+    "latency": ("kafka", "registry", "redis"),
+    "rebuild": ("kafka", "registry", "redis", "clickhouse"),
+}
+
+
+@app.command(
+    epilog="Examples: [bold]headrace bench lane[/] · headrace bench lane --records 10000000 · "
+    "headrace bench latency --runs 1 · headrace bench --clean"
+)
+def bench(
+    name: Annotated[str | None, typer.Argument(help=" | ".join(BENCHMARKS))] = None,
+    *,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
+    records: Annotated[int | None, typer.Option(min=1_000, help="Another size.")] = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Delete topics and data after.")] = False,
+    stack: Annotated[bool, typer.Option(help="Start the servers first.")] = True,
+) -> None:
+    """Measure. Without a name, list what there is.
+
+    Results go to tests/bench/results/NAME.json with the machine, the versions and the load.
+    Generated topics are kept for the next run unless --clean is given.
+    """
+    if name is None and not clean:
+        _list()
+        return
+    if name is not None and name not in BENCHMARKS:
+        raise typer.BadParameter(f"no benchmark {name}; there are {', '.join(BENCHMARKS)}")
+    if stack:
+        Stack().up(PARTS[name or "lane"])
+    command = [sys.executable, "-m", "tests.bench", *([name] if name else [])]
+    command += ["--runs", str(runs), *(["--records", str(records)] if records else [])]
+    command += ["--clean"] if clean else []
+    raise typer.Exit(subprocess.run(command, cwd=CHECKOUT, check=False).returncode)
+
+
+def _list() -> None:
+    table = Table.grid(padding=(0, 2))
+    for name, text in BENCHMARKS.items():
+        table.add_row(f"[cyan]{name}[/]", text)
+    Console().print(table)

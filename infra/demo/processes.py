@@ -1,0 +1,92 @@
+"""The processes a demo runs beside the servers: workers and the API, with logs under the home.
+
+They are kept as the servers are (`infra.local.process`), so a demo that was killed leaves a
+record by which the next one ends them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import httpx
+
+from infra.error import StackError
+from infra.local import ports, process
+from infra.local.home import CHECKOUT, Home
+from infra.local.process import Launch
+from infra.prometheus.scrape import discover
+
+READY_TIMEOUT_S = 90.0
+GRACE_S = 40.0
+POLL_S = 0.2
+LOG_LINES = 15
+VERB = (sys.executable, "-c", "from infra.cli import main; main()")
+
+
+WORKER, API = "demo-worker", "demo-api"
+
+
+def end_left_over(home: Home) -> None:
+    """End what a demo that was killed has left running."""
+    for name in (WORKER, API):
+        process.stop(home.run(name), GRACE_S)
+
+
+@contextmanager
+def running(home: Home, name: str, *verb: str) -> Iterator[None]:
+    """`headrace VERB …` in the background while the block runs; its log is `<name>.log`."""
+    record = home.run(name)
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    process.start(Launch((*VERB, *verb), CHECKOUT, {"PYTHONPATH": path}), record, home.log(name))
+    try:
+        yield
+    finally:
+        process.stop(record, GRACE_S)
+
+
+def wait_for_workers(home: Home, processes: int) -> None:
+    """Return when that many worker processes answer ready. Raises `StackError`."""
+
+    def ready() -> bool:
+        targets = discover(home.root / "targets")
+        answers = [_answers(f"http://{target.address}/readyz") for target in targets]
+        return sum(answers) >= processes
+
+    _wait(home, WORKER, ready)
+
+
+def wait_for_api(home: Home, url: str) -> None:
+    """Return when the API answers ready. Raises `StackError`."""
+    _wait(home, API, lambda: _answers(f"{url}/readyz"))
+
+
+def free_port(home: Home, wanted: int) -> int:
+    """The wanted port, else a free one of this home's block."""
+    reserved = {port for roles in home.ports().values() for port in roles.values()}
+    return ports.choose({"main": wanted}, {}, reserved, home.root)["main"]
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2.0).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _wait(home: Home, name: str, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not ready():
+        ended = process.find(home.run(name)) is None
+        if ended or time.monotonic() > deadline:
+            raise StackError(f"{name} {'ended' if ended else 'is not ready'}:\n{last(home, name)}")
+        time.sleep(POLL_S)
+
+
+def last(home: Home, name: str) -> str:
+    """The last lines of a log, to be shown in an error."""
+    lines: Sequence[str] = process.tail(home.log(name), LOG_LINES)
+    return "\n".join(f"  {line}" for line in lines)

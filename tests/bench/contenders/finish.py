@@ -1,0 +1,47 @@
+"""What a contender says when it is done: one line of JSON, the last on its standard output."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """`seconds` and `cpu_s` (all threads) run from the start to the last result; `consumed` are
+    records by partition, `count` and `cost_micros` what they added up to.
+    """
+
+    seconds: float
+    cpu_s: float
+    consumed: Mapping[int, int]
+    count: int | None = None
+    cost_micros: int | None = None
+    rss_peak_mib: int = 0
+
+
+@dataclass
+class Stopwatch:
+    """Wall and processor time of this process from `start` on."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def start(self) -> None:
+        self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
+
+    def stop(self) -> tuple[float, float]:
+        """Wall and processor seconds since the start."""
+        return time.perf_counter() - self.wall_s, time.process_time() - self.cpu_s
+
+
+def say(finish: Finish) -> None:
+    """Print it, with this process's memory at its peak."""
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    finish = msgspec.structs.replace(finish, rss_peak_mib=peak_kib // 1024)
+    # Faust redirects `sys.stdout` to its log.
+    print(msgspec.json.encode(finish).decode(), file=sys.__stdout__, flush=True)

@@ -1,0 +1,71 @@
+"""The benchmarks run and count right, at tiny sizes; no figure is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+
+from streams.runtime.settings import Settings
+from tests.bench import clicks, lane, traffic
+from tests.bench.contenders.finish import Finish
+from tests.bench.measure import Run, run
+from tests.bench.store import drop_read_model, drop_topics
+
+RECORDS = 2_500
+
+
+def test_totals_are_those_of_the_records() -> None:
+    made = pl.concat(clicks.frames(RECORDS))
+    whole = clicks.Totals(RECORDS, int(made["cost_micros"].sum()))
+    assert clicks.totals(RECORDS) == whole
+    assert made["event_time"].is_sorted()
+    assert made["click_id"].n_unique() == RECORDS
+    parts = [clicks.totals(RECORDS, {p: RECORDS}) for p in range(clicks.PARTITIONS)]
+    assert sum(part.count for part in parts) == RECORDS
+    assert sum(part.cost_micros for part in parts) == whole.cost_micros
+    some = clicks.totals(RECORDS, {0: 3})
+    assert some.count == 3
+    assert 0 < some.cost_micros < parts[0].cost_micros
+
+
+@pytest.fixture
+def settings() -> Iterator[Settings]:
+    given = Settings.read()
+    made = [clicks.topic(RECORDS), traffic.double("ads-windows", RECORDS).topic]
+    models = ("bench-lane-redis", "bench-ads-windows")
+    yield given
+    drop_topics(given, made)
+    for model in models:
+        drop_read_model(given, model)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("name", ["lane", "memory", "raw", "faust"])
+def test_every_contender_counts_right(settings: Settings, name: str) -> None:
+    clicks.ensure(settings, RECORDS)
+    contender = lane.contenders(settings, RECORDS)[name]
+    contender.prepare()
+    one = run(contender.module, *contender.args)
+    lane.check(contender.title, one, RECORDS)
+    assert one.events == RECORDS
+
+
+@pytest.mark.stack
+def test_a_rebuild_folds_every_record(settings: Settings) -> None:
+    traffic.ensure(settings, "ads-windows", RECORDS)
+    one = run("rebuild", "ads-windows", RECORDS)
+    assert (one.events, one.finish.count) == (RECORDS, RECORDS)
+
+
+def test_wrong_totals_are_an_error() -> None:
+    with pytest.raises(lane.WrongTotals, match="the generator made"):
+        lane.check("a contender", _run_with(count=RECORDS - 1), RECORDS)
+
+
+def _run_with(count: int) -> Run:
+    consumed = dict.fromkeys(range(clicks.PARTITIONS), RECORDS)
+    cost = clicks.totals(RECORDS).cost_micros
+    finish = Finish(1.0, 1.0, consumed, count, cost)
+    return Run(finish, 1.0, None, 0.0, 0.0)
