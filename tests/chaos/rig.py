@@ -199,7 +199,11 @@ class Rig:
                 end == 0 or (p in at and at[p].next_offset == end) for p, end in ends.items()
             )
 
-        until(caught_up, within_s, f"{agent} folds up to {ends}; {self.positions(sink)}")
+        try:
+            until(caught_up, within_s, f"{agent} folds up to {ends}")
+        except AssertionError as late:
+            late.add_note(f"stored: {self.positions(sink)}")
+            raise
 
     # -- the verdict ----------------------------------------------------------------------------
 

@@ -278,8 +278,8 @@ class Reader(threading.Thread):
             self._pending[one.partition] = Pending(seat, offset)
             placed.append(TopicPartition(self._topic, one.partition, offset))
         consumer.incremental_assign(placed)
-        if self._paused and placed:
-            consumer.pause(placed)
+        if placed:  # librdkafka remembers a pause beyond the assignment that it was made in
+            (consumer.pause if self._paused else consumer.resume)(placed)
         log.info("assigned", topic=self._topic, at={p.partition: p.offset for p in placed})
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
