@@ -134,7 +134,7 @@ def run(
             projection,
             sink,
             Decoder(projection.topic, schemas, projection.columns),
-            KafkaOutbox(kafka.producer(settings.kafka)),
+            KafkaOutbox(lambda: kafka.producer(settings.kafka)),
             metrics.default().agent(
                 projection.name, system=system.name, topic=topic, store=projection.store
             ),

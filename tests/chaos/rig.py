@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,136 +19,31 @@ import polars as pl
 import redis
 from confluent_kafka.admin import AdminClient
 
-from infra.local.parts.redis import binary
 from schemas import apply as topics
 from schemas.registry import RegistryClient, schema_ids, subjects
 from sinks.open import open_sink
-from streams.runtime.kafka import admin
+from streams.runtime.kafka import admin, log_bounds
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings
 from streams.runtime.sink import Sink
+from tests.chaos.processes import (
+    READY_S,
+    ROOT,
+    Server,
+    Worker,
+    clickhouse,
+    free_port,
+    until,
+    valkey,
+)
 from tests.chaos.proxy import Proxy
+from tests.chaos.verdict import Verdict
 from tests.chaos.worker import projections
 
-ROOT = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("CHAOS_FULL") == "1"
 """The long runs: set by hand, not in CI."""
-READY_S = 60.0
 DRAIN_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until(happens: Callable[[], Any], within_s: float, what: str) -> Any:
-    """Wait until it is truthy; fails the test when it does not come in time."""
-    deadline = time.monotonic() + within_s
-    while not (found := happens()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s:.0f} s: {what}")
-        time.sleep(0.05)
-    return found
-
-
-class Server:
-    """A store's process, ended with the rig."""
-
-    def __init__(self, command: list[str], port: int, log: Path) -> None:
-        self.port = port
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
-        until(self._listens, READY_S, f"{command[0]} listens on {port}")
-
-    def _listens(self) -> bool:
-        assert self.process.poll() is None, f"ended: {self.process.args}"
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
-        return False
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def valkey(folder: Path) -> Server:
-    port = free_port()
-    options = f"--port {port} --bind 127.0.0.1 --save  --appendonly no --dir {folder}".split(" ")
-    return Server([binary(), *options], port, folder / "valkey.log")
-
-
-def clickhouse(folder: Path) -> Server:
-    port = free_port()
-    command = [sys.executable, "-m", "infra.clickhouse", "--data", str(folder / "clickhouse")]
-    return Server([*command, "--port", str(port)], port, folder / "clickhouse.log")
-
-
-@dataclass
-class Worker:
-    """One process of `tests.chaos.worker`, or one kept running by the product's supervisor."""
-
-    command: list[str]
-    env: dict[str, str]
-    port: int
-    log: Path
-
-    def __post_init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
-        """Start, or start again after an end."""
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env=self.env, stdout=out, stderr=out
-            )
-
-    def kill(self) -> None:
-        """`kill -9`."""
-        self.process.kill()
-        self.process.wait()
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def end(self, within_s: float = 30) -> int:
-        """SIGTERM; the exit status."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        return self.process.wait(within_s)
-
-    def ready(self) -> bool:
-        assert self.process.poll() is None, f"worker ended, see {self.log}:\n{self.tail()}"
-        with suppress(OSError):
-            address = f"http://127.0.0.1:{self.port}/readyz"
-            with urllib.request.urlopen(address, timeout=2) as answer:
-                return bool(answer.status == 200)
-        return False
-
-    def metric(self, name: str) -> float:
-        """Sum over all label sets; 0 when the process does not answer."""
-        total = 0.0
-        with (
-            suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer,
-        ):
-            for line in answer.read().decode().splitlines():
-                if line.startswith(name):
-                    total += float(line.rsplit(" ", 1)[1])
-        return total
-
-    def tail(self, lines: int = 30) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def said(self, text: str) -> int:
-        """How often its log has that text."""
-        return self.log.read_text(errors="replace").count(text)
 
 
 @dataclass
@@ -207,8 +97,6 @@ class Rig:
 
     def ends(self, topic: str) -> dict[int, int]:
         """End offset of every partition."""
-        from streams.runtime.kafka import log_bounds
-
         partitions = self.admin.list_topics(topic, 10).topics[topic].partitions
         return {p: log_bounds(self.admin, topic, p).end for p in partitions}
 
@@ -311,7 +199,11 @@ class Rig:
                 end == 0 or (p in at and at[p].next_offset == end) for p, end in ends.items()
             )
 
-        until(caught_up, within_s, f"{agent} folds up to {ends}; {self.positions(sink)}")
+        try:
+            until(caught_up, within_s, f"{agent} folds up to {ends}")
+        except AssertionError as late:
+            late.add_note(f"stored: {self.positions(sink)}")
+            raise
 
     # -- the verdict ----------------------------------------------------------------------------
 
@@ -389,52 +281,3 @@ class Rig:
                     for subject in subjects(topic):
                         with suppress(Exception):
                             registry.delete(subject.name)
-
-
-@dataclass
-class Verdict:
-    """How a read model differs from the recount."""
-
-    records: int = 0
-    lost: int = 0
-    duplicated: int = 0
-    wrong: list[str] = field(default_factory=list)
-    fates: Counter[str] = field(default_factory=Counter)
-
-    def compare(self, table: str, stored: pl.DataFrame, out: Path) -> None:
-        """Rows that should be there and are not are lost; rows that should not be there, and
-        rows that count too much, are duplicated.
-        """
-        wanted = pl.read_parquet(out / f"{table}.parquet")
-        stored = stored.select(
-            pl.col(name).dt.epoch("ms") if isinstance(stored.schema[name], pl.Datetime) else name
-            for name in wanted.columns
-        ).cast(dict(wanted.schema))
-        missing = wanted.join(stored, on=wanted.columns, how="anti", nulls_equal=True)
-        extra = stored.join(wanted, on=wanted.columns, how="anti", nulls_equal=True)
-        self.lost += missing.height
-        self.duplicated += extra.height + (stored.height - stored.unique().height)
-        if missing.height or extra.height:
-            self.wrong.append(f"{table}: missing {missing.head(3)}, too many {extra.head(3)}")
-
-
-@contextmanager
-def background(work: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
-    """Run `work` beside the test until the block ends; its failure fails the test."""
-    stop, failed = threading.Event(), []
-
-    def run() -> None:
-        try:
-            work(stop)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield stop
-    finally:
-        stop.set()
-        thread.join(120)
-    if failed:
-        raise failed[0]

@@ -10,7 +10,8 @@ import pytest
 
 from streams.runtime.supervisor import EXIT_DECISION
 from tests.chaos.load import Load, clicks
-from tests.chaos.rig import FULL, Rig, Worker, background, until
+from tests.chaos.processes import Worker, background, until
+from tests.chaos.rig import FULL, Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -107,9 +108,9 @@ def test_sigterm_drains(rigs: Callable[..., Rig]) -> None:
             stored = rig.positions(sink)
             rig.seen["stopped under load"] += rig.folded(sink) < load.sent
             worker.start()
-            assert assigned(worker, starts=rig.faults["sigterm"] + 1) == {
-                partition: position.low_offset for partition, position in stored.items()
-            }, "what is read again begins at the low offset"
+            begins = assigned(worker, starts=rig.faults["sigterm"] + 1)
+            lows = {p: stored[p].low_offset if p in stored else 0 for p in begins}
+            assert begins == lows, "what is read again begins at the low offset"
     rig.drained("windows", sink)
     assert not worker.said("Traceback"), worker.tail(60)
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))

@@ -13,7 +13,8 @@ import pytest
 
 from streams.runtime.sink import Sink
 from tests.chaos.load import Load, clicks, scores
-from tests.chaos.rig import FULL, Rig, Worker, background
+from tests.chaos.processes import Worker, background
+from tests.chaos.rig import FULL, Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

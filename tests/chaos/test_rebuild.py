@@ -38,7 +38,7 @@ def made(rig: Rig, agent: str, sink: Sink, schemas: SchemaSource, **more: Any) -
         projection,
         sink,
         Decoder(projection.topic, schemas, projection.columns),
-        KafkaOutbox(kafka.producer(settings.kafka)),
+        KafkaOutbox(lambda: kafka.producer(settings.kafka)),
         metrics.default().agent(
             projection.name, system=rig.run, topic=projection.topic.name, store=projection.store
         ),

@@ -56,9 +56,8 @@ class SpanLost(RuntimeError):
 class Pump:
     """Carries the spans of one agent into its sink. One thread at a time may call `process`.
 
-    - `bounds(seat)` asks the broker; `restart(seat, fresh, offset)` makes the reader start over at
-      `offset` under the seat `fresh`;
-      `commit(seat, offset)` publishes progress for lag tools (the truth is in the sink).
+    - `bounds(seat)` asks the broker; `restart(seat, fresh, offset)` makes the reader start over
+      there; `commit(seat, offset)` publishes progress for lag tools (the truth is in the sink).
     - `version` None follows the live version; a rebuild passes the one it builds.
     """
 
@@ -91,8 +90,6 @@ class Pump:
         self.patience = Patience(self.name, metrics, stopping)
         self._sink = Store(projection, sink, self.patience, version)
         self.silent_letters = version is not None
-
-    # -- where to start -----------------------------------------------------------------------
 
     def locate(self, seat: Seat) -> int:
         """Load position and state for a new seat; return the offset to read from.
@@ -157,8 +154,7 @@ class Pump:
     def _fold_and_store(self, span: Span, *, suspected: bool = False) -> None:
         """Fold and store; a record that fold or store cannot take is found by halving."""
         error = self._attempt(span, suspected=suspected)
-        if isinstance(error, SinkRejected) and len(span) == 1:
-            # Is it the record, or does the store refuse everything?
+        if isinstance(error, SinkRejected) and len(span) == 1:  # or does it refuse everything?
             self._sink.wait_for_writes(span.seat)
             error = self._attempt(span, suspected=suspected)
         if error is None:
@@ -261,14 +257,14 @@ class Pump:
         span.seat.memory = step.memory
 
     def _attend(self, seat: Seat) -> None:
-        """What is done for an idle partition: show early what its open windows hold (which never
-        moves the position, C2), and notice a store that has lost the position meanwhile.
+        """For an idle partition: show early what its open windows hold (never moving the
+        position, C2), or notice a store that has lost the position meanwhile.
         """
         write = flush(self._projection, seat.memory, seat.topic, seat.partition)
-        if write is not None:
-            self._sink.write(seat, write)
-        else:
+        if write is None:
             self._sink.look(seat)
+        else:
+            self._sink.write(seat, write)
 
     # -- what the world is told ---------------------------------------------------------------
 

@@ -91,16 +91,19 @@ class Reader(threading.Thread):
         """Whether the group has answered at least once."""
         self.polled_s = time.monotonic()
 
-    # -- called by the pump -------------------------------------------------------------------
-
     def done(self) -> None:
         """The pump has finished with one span."""
         with self._lock:
             self._out -= 1
         self._slots.release()
 
+    def abandon(self) -> None:
+        """The pump takes no more: what was handed over and not begun is not waited for."""
+        with self._lock:
+            self._out = 0
+
     def restart(self, seat: Seat, fresh: Seat, offset: int) -> None:
-        """End a seat and read its partition again from `offset`, under the seat `fresh`."""
+        """Read the partition of a seat again from `offset`, under the seat `fresh`."""
         seat.revoked = True
         self._seeks.append((seat, fresh, offset))
 
@@ -114,12 +117,11 @@ class Reader(threading.Thread):
 
     @property
     def seats(self) -> list[Seat]:
-        """The seats held now."""
         return [pending.seat for pending in list(self._pending.values())]
 
     @property
     def queued_rows(self) -> int:
-        """Records read and not handed over yet."""
+        """Records read and not handed over."""
         return sum(len(pending.messages) for pending in list(self._pending.values()))
 
     # -- the thread ---------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class Reader(threading.Thread):
     def _finish(self) -> None:
         """Let the span in hand be stored, publish that, leave the group."""
         deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
-        while self._out and time.monotonic() < deadline:
+        while self._out > 0 and time.monotonic() < deadline:
             time.sleep(0.005)
         self._commit_stored(asynchronous=False)
         self._consumer.close()
@@ -276,14 +278,14 @@ class Reader(threading.Thread):
             self._pending[one.partition] = Pending(seat, offset)
             placed.append(TopicPartition(self._topic, one.partition, offset))
         consumer.incremental_assign(placed)
-        if self._paused and placed:
-            consumer.pause(placed)
+        if placed:  # librdkafka remembers a pause beyond the assignment that it was made in
+            (consumer.pause if self._paused else consumer.resume)(placed)
         log.info("assigned", topic=self._topic, at={p.partition: p.offset for p in placed})
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._leave(partitions)
         deadline = time.monotonic() + REVOKE_WAIT_MS / 1000
-        while self._out and time.monotonic() < deadline and not self._stop_event.is_set():
+        while self._out > 0 and time.monotonic() < deadline and not self._stop_event.is_set():
             time.sleep(0.005)
         consumer.incremental_unassign([TopicPartition(p.topic, p.partition) for p in partitions])
 

@@ -105,17 +105,17 @@ class Lane(faust.Service):  # type: ignore[misc]
 
     def _agent(self) -> Callable[[Any], Any]:
         async def fold(spans: Any) -> None:
-            loop = asyncio.get_running_loop()
             async for span in spans:
                 try:
-                    await loop.run_in_executor(self._executor, self.pump.process, span)
+                    work = self._executor.submit(self.pump.process, span)
+                    # Faust stops agents first: the pump may go on when this is cancelled.
+                    work.add_done_callback(lambda _: self._reader.done())
+                    await asyncio.wrap_future(work)
                 except asyncio.CancelledError:
                     raise
                 except BaseException as error:  # Polars panics are no Exceptions
                     self._end(error)
-                finally:
-                    self._reader.done()
-                    self.metrics.queue(self._reader.queued_rows)
+                self.metrics.queue(self._reader.queued_rows)
 
         return fold
 
@@ -134,10 +134,10 @@ class Lane(faust.Service):  # type: ignore[misc]
         """Finish the span in hand, drop what is queued (its position is not stored), leave."""
         self._stopping.set()
         self._reader.stop()
-        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._executor.shutdown)
+        self._reader.abandon()
         if self._reader.is_alive():
-            await loop.run_in_executor(None, self._reader.join, BROKER_TIMEOUT_S)
-        await loop.run_in_executor(None, self._executor.shutdown)
+            await asyncio.to_thread(self._reader.join, BROKER_TIMEOUT_S)
         self._journal.close()
         self._sink.close()
 

@@ -23,7 +23,7 @@ def main(name: str, records: int) -> None:
         projection,
         sink,
         Decoder(projection.topic, RegistrySource(settings.registry.url), projection.columns),
-        KafkaOutbox(kafka.producer(settings.kafka)),
+        KafkaOutbox(lambda: kafka.producer(settings.kafka)),
         metrics.default().agent(
             projection.name, system="bench", topic=projection.topic.name, store=projection.store
         ),

@@ -260,7 +260,7 @@ def test_stale_records_of_an_older_assignment_are_read_again(lanes: Callable[...
 def test_a_pump_that_stands_still_pauses_the_partitions_and_polling_goes_on(
     lanes: Callable[..., Lane],
 ) -> None:
-    lane = lanes(spans_max=1, rows_max=2)
+    lane, flow = lanes(spans_max=1, rows_max=2), ("pause", "resume")
     lane.consumer.assign(0)
     lane.consumer.events.extend(map(message, range(10)))
     until(lambda: lane.consumer.named("pause"))
@@ -273,8 +273,25 @@ def test_a_pump_that_stands_still_pauses_the_partitions_and_polling_goes_on(
         if lane.offsets() != list(range(10)):
             until(lambda handed=handed: len(lane.spans) > handed)  # type: ignore[misc]
     until(lambda: lane.offsets() == list(range(10)))
-    until(lambda: lane.consumer.named("resume"))
+    until(lambda: [name for name, _ in lane.consumer.calls if name in flow][-1] == "resume")
     lane.spans.clear()
+
+
+def test_a_partition_that_was_paused_when_it_was_lost_is_read_when_it_comes_back(
+    lanes: Callable[..., Lane],
+) -> None:
+    lane = lanes(spans_max=1, rows_max=2)
+    lane.consumer.assign(0)
+    lane.consumer.events.extend(map(message, range(10)))
+    until(lambda: lane.consumer.named("pause"))
+    lane.consumer.revoke(0, how="on_lost")
+    until(lambda: not lane.reader.seats)
+    lane.reader.done()
+    lane.spans.clear()
+    paused = len(lane.consumer.calls)
+    lane.consumer.assign(0)
+    until(lambda: lane.reader.seats)
+    until(lambda: ("resume", [0]) in lane.consumer.calls[paused:])
 
 
 def test_a_silent_partition_is_told_of_once(lanes: Callable[..., Lane]) -> None:
