@@ -95,6 +95,7 @@ class Ads:
         self._clicks: Counter[tuple[str, str, int]] = Counter()
         self._rows = 0
         self._minutes: list[pl.DataFrame] = []
+        self._too_late: list[pl.DataFrame] = []
         self._fates: Counter[tuple[str, str]] = Counter()
 
     def add(self, rows: pl.DataFrame) -> Counter[str]:
@@ -104,22 +105,26 @@ class Ads:
         about = zip(rows["user_id"], rows["ad_id"], rows["user_agent"], strict=True)
         columns = zip(times, kinds, rows["_repeat"], rows["cost_micros"], about, strict=True)
         fates = [self._fate(*row) for row in columns]
-        judged = rows.select("campaign_id", "ad_id", "cost_micros").with_columns(
-            times.alias("time"), kinds.alias("kind"), pl.Series("fate", fates, pl.String)
-        )
         self._fates.update(zip(kinds, fates, strict=True))
         click = pl.col("kind") == "click"
-        applied = judged.filter(pl.col("fate") == "applied").select(
+        judged = rows.with_columns(
+            times.alias("time"), kinds.alias("kind"), pl.Series("fate", fates, pl.String)
+        ).select(
             "campaign_id",
             "ad_id",
+            "fate",
+            "_repeat",
             (pl.col("time") // MINUTE * MINUTE).alias("minute_ms"),
             (~click).cast(pl.Int64).alias("impressions"),
             click.cast(pl.Int64).alias("clicks"),
             pl.when(click).then("cost_micros").otherwise(0).alias("cost_micros"),
         )
+        applied = judged.filter(pl.col("fate") == "applied")
+        late = judged.filter((pl.col("fate") == "late") & ~pl.col("_repeat"))
         self._minutes.append(_summed(applied, "campaign_id", "ad_id", "minute_ms"))
+        self._too_late.append(_summed(late, "campaign_id", "minute_ms"))
         if len(self._minutes) > 50:
-            self._minutes = [self.minutes]
+            self._minutes, self._too_late = [self.minutes], [self.too_late]
         return Counter(fates)
 
     def _fate(
@@ -154,6 +159,11 @@ class Ads:
     def minutes(self) -> pl.DataFrame:
         """Totals by campaign, ad and minute."""
         return _summed(pl.concat(self._minutes), "campaign_id", "ad_id", "minute_ms")
+
+    @property
+    def too_late(self) -> pl.DataFrame:
+        """What came too late for its minute and is no repeat, by campaign and minute."""
+        return _summed(pl.concat(self._too_late), "campaign_id", "minute_ms")
 
     @property
     def hours(self) -> pl.DataFrame:

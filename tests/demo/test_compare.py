@@ -100,11 +100,12 @@ def test_questions_know_their_answers() -> None:
     ):
         for wave in waves(traffic):
             recount.add(wave)
-    totals, best, campaign, busiest = questions.about_ads(ads)
-    assert totals.expected["clicks"] == ads.minutes["clicks"].sum()
+    totals, best, busiest, day_best, late = questions.about_ads(ads)
+    assert totals.expected["stream"]["clicks"] > 100
     assert best.expected == sorted(best.expected, reverse=True)
-    assert "/campaigns/" in campaign.path
     assert len(busiest.expected) > 1
+    assert sum(day_best.expected) > 0
+    assert 0 < sum(row["clicks"] for row in late.expected) <= ads.fates["late"]
     year, day, arrivals, compared = questions.about_leaderboard(scores)
     assert [name for name, _, _ in year.expected] == ["UA", "B6"]
     assert [(name, score) for name, score, _ in day.expected] == [("UA", 60), ("B6", 55)]

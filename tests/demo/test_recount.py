@@ -194,5 +194,7 @@ def test_repeats_change_no_count() -> None:
         repeated.add(wave)
     assert same(plain.minutes, repeated.minutes)
     assert same(plain.hours, repeated.hours)
+    assert same(plain.too_late, repeated.too_late)
+    assert plain.too_late["clicks"].sum() == plain.fates["late"]
     assert repeated.kinds["rows"].sum() > plain.kinds["rows"].sum()
     assert RECORD in ads_traffic()[0].events.columns
