@@ -142,10 +142,10 @@ class Flow:
         for topic, total in expected.items():
             bar = ProgressBar(total=max(1, total), completed=self.sent[topic], width=30)
             sent.add_row(topic, bar, f"{self.sent[topic]:,} sent")
-        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("agent")
+        table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
+        table.add_column("agent", no_wrap=True)
         for name in ("folded", "behind", *FATES):
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", overflow="fold")
         for one in self.projections:
             rows = found[one.name]
             behind = max(0, self.sent[one.topic.name] - rows.total())

@@ -258,8 +258,8 @@ def checked(checks: Sequence[Check]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("table", "what"):
         table.add_column(name)
-    for name in ("recounted", "stored", "rows that differ"):
-        table.add_column(name, justify="right")
+    for name in ("recounted", "stored", "differ"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for one in checks:
         verdict = "[green]OK[/]" if one.ok else "[bold red]DIFFERENT[/]"
