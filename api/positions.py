@@ -31,7 +31,7 @@ AFTER = "Headrace-After"
 
 WAIT_MS = 2_000
 WAIT_MS_MAX = 10_000
-LOOK_MS = (5, 100)
+LOOK_MS = (2, 50)
 """First and longest pause between two looks at the read model's position."""
 POSITIONS_MAX = 64
 _ONE = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,9})/(\d{1,18})", re.ASCII)

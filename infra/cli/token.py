@@ -29,7 +29,7 @@ def _seconds(text: str) -> int:
 @app.command(
     epilog='Examples: [bold]export TOKEN="$(headrace token)"[/] · '
     "headrace token --scope read --ttl 10m · "
-    'curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:18080/v1/ads/totals'
+    'curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:18080/v1/leaderboards/weekly/top'
 )
 def token(
     scope: Annotated[

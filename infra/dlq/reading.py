@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -14,6 +15,8 @@ from streams.runtime.settings import Kafka
 READER = "headrace-dlq"
 """Client of readings that commit nothing."""
 CONSUME_ROWS = 500
+WAIT_S = 0.05
+"""librdkafka waits for so many rows or so long, whichever comes first."""
 SILENCE_S = 15.0
 
 
@@ -49,9 +52,12 @@ def letters(
 
 
 def _partition(reader: Consumer, topic: str, partition: int, end: int) -> Iterator[Letter]:
+    heard = time.monotonic()
     while True:
-        messages = reader.consume(CONSUME_ROWS, timeout=SILENCE_S)
-        if not messages:
+        messages = reader.consume(CONSUME_ROWS, timeout=WAIT_S)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > SILENCE_S:
             raise Unreadable(f"{topic}/{partition}: nothing came for {SILENCE_S:.0f} s")
         for message in messages:
             if message.error() is not None:

@@ -131,7 +131,9 @@ class SeenIds:
         """Judge the few rows whose id comes with several contents, in offset order.
 
         Writes `verdicts`; returns the new entries and the conflicts with those of these rows.
-        A conflict is remembered under id and content together.
+        A conflict is remembered under id and content together, and the id for as long as its
+        last conflict: else a repeat of that one would be new once the first content is forgotten.
+        (A repeat of the first content is late by then: it has the same event time.)
         """
         pairs = rows.pairs()
         paired = _alive(self.conflicts.take(np.unique(pairs.code[hard])), self.watermark_ms)
@@ -150,6 +152,8 @@ class SeenIds:
             elif old.content != content and conflicts.get(pair, _NONE).until <= watermark:
                 entry = _Entry(int(rows.until[n]), content, old.first)
                 conflicts[pair] = new_conflicts[pair] = entry
+                if entry.until > old.until:
+                    seen[key] = new[key] = _Entry(entry.until, old.content, int(rows.offset[n]))
                 verdicts[n] = Verdict.CONFLICT
             else:
                 verdicts[n] = Verdict.DUPLICATE
@@ -158,7 +162,9 @@ class SeenIds:
 
 
 class _Entry(NamedTuple):
-    """When an id is forgotten, its content, and the offset of the row that it goes back to."""
+    """When an id is forgotten, its first content, and the offset of the row that it goes back to:
+    the one that is remembered longest.
+    """
 
     until: int
     content: int

@@ -18,6 +18,7 @@ from tests.ads.log import (
     MINUTE,
     WINDOWS,
     Event,
+    T,
     click,
     memory,
     recount,
@@ -168,3 +169,38 @@ def test_a_rebuild_with_other_cuts_has_the_same_digest() -> None:
         rebuilt = run(projection, *log)
         assert digest(live.sink, 1) == digest(rebuilt.sink, 1)
         assert all(table.rows for table in digest(live.sink, 1).values())
+
+
+def test_a_restart_rebuilds_the_hours_that_are_open_after_their_minutes_are_not() -> None:
+    """At 01:35 the minute 00:00 is closed and the hour is not: 00:40 still comes into it."""
+    harness = run(WINDOWS, click("1"), click("2", HOUR + 35 * MINUTE), cuts=[1, 1])
+    assert harness.memory.position.low_offset == 0
+    harness.crash()
+    harness.send(click("3", 40 * MINUTE))
+    harness.run()
+    assert totals([harness], "hours", "hour_ms")[T,] == (0, 2, 10)
+
+
+def test_a_restart_remembers_who_reused_an_id_after_the_first_use_is_forgotten() -> None:
+    reused = click("x", HOUR // 2)
+    harness = run(HISTORY, click("x"), reused, click("now", HOUR + 15 * MINUTE), cuts=[1, 1, 1])
+    harness.crash()
+    harness.send(reused, click("x", HOUR // 2 + 10 * MINUTE))
+    harness.run()
+    assert harness.rows("events").select("event_id", "fate").rows() == [
+        ("x", "applied"),
+        ("x~1", "applied"),
+        ("now", "applied"),
+        ("x", "duplicate"),
+        ("x~4", "applied"),
+    ]
+
+
+def test_a_restart_remembers_the_clicks_of_a_user() -> None:
+    clicks = [click(f"k{n}", n) for n in range(12)]
+    for cut in range(1, 12):
+        harness = run(HISTORY, *clicks[:cut], cuts=[1] * cut)
+        harness.crash()
+        harness.send(*clicks[cut:], clicks[0])
+        harness.run()
+        assert harness.counts == {"applied": 10, "filtered": 2, "duplicate": 1}

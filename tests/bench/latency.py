@@ -22,6 +22,7 @@ from typing import Any
 
 import aiohttp
 import numpy as np
+import psutil
 
 from api.auth import READ, WRITE
 from api.issuer import DevIssuer
@@ -75,6 +76,25 @@ class Taken:
     visible_ms: list[float] = field(default_factory=list)
     refused: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
+    cores: dict[str, float] = field(default_factory=dict)
+    """Processor seconds a second, of worker and API."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The processes under test."""
+
+    base: str
+    processes: dict[str, psutil.Process]
+
+    def cpu_s(self) -> dict[str, float]:
+        """Processor seconds of each so far, children included."""
+        return {name: _cpu_s(process) for name, process in self.processes.items()}
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
 
 
 @dataclass(frozen=True)
@@ -151,8 +171,8 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     """
     settings = Settings.read()
     apply(settings, [SCORES])
-    with servers(settings) as base:
-        measured = asyncio.run(_all(settings, base, runs, records))
+    with servers(settings) as running:
+        measured = asyncio.run(_all(settings, running, runs, records))
     result = {"loads": [_figures(load, taken) for load, taken in zip(LOADS, measured, strict=True)]}
     keys = ("p50", "p90", "p99", "p99.9")
     rows = [
@@ -170,14 +190,19 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     return result
 
 
-async def _all(settings: Settings, base: str, runs: int, records: int | None) -> list[list[Taken]]:
+async def _all(
+    settings: Settings, running: Servers, runs: int, records: int | None
+) -> list[list[Taken]]:
     measured: list[list[Taken]] = [[] for _ in LOADS]
-    async with _client(settings, base) as client:
+    async with _client(settings, running.base) as client:
         await paced(client, LOADS[0], WARM_UP_S)
         for _ in range(runs):
             for load, taken in zip(LOADS, measured, strict=True):
                 seconds = SECONDS if records is None else records / load.rate
-                taken.append(await paced(client, load, seconds))
+                before = running.cpu_s()
+                one = await paced(client, load, seconds)
+                one.cores = {n: (s - before[n]) / one.seconds for n, s in running.cpu_s().items()}
+                taken.append(one)
     return measured
 
 
@@ -195,8 +220,8 @@ async def _client(settings: Settings, base: str) -> AsyncIterator[Client]:
 
 
 @contextmanager
-def servers(settings: Settings) -> Iterator[str]:
-    """A worker with the leaderboard agent and an API, until the block ends; gives its address."""
+def servers(settings: Settings) -> Iterator[Servers]:
+    """A worker with the leaderboard agent and an API, until the block ends."""
     port, probes = free_port(), free_port()
     DevIssuer(home() / "keys", settings.api.issuer, settings.api.audience).key()
     commands = (
@@ -209,7 +234,8 @@ def servers(settings: Settings) -> Iterator[str]:
     ]
     try:
         asyncio.run(_until_ready(running, f"http://127.0.0.1:{probes}", f"http://127.0.0.1:{port}"))
-        yield f"http://127.0.0.1:{port}"
+        worker, api = (psutil.Process(process.pid) for process in running)
+        yield Servers(f"http://127.0.0.1:{port}", {"worker": worker, "api": api})
     finally:
         for process in running:
             process.terminate()
@@ -245,6 +271,7 @@ def _figures(load: Load, runs: list[Taken]) -> dict[str, Any]:
         "events_per_s": round(median(sent)),
         "written_ms": _percentiles([one.written_ms for one in runs]),
         "visible_ms": _percentiles([one.visible_ms for one in runs]),
+        "cores": {n: round(median(one.cores[n] for one in runs), 2) for n in runs[0].cores},
         "reads": sum(len(one.visible_ms) for one in runs),
         "refused": sum(one.refused.total() for one in runs),
         "refused_by_status": dict(sum((one.refused for one in runs), Counter())),

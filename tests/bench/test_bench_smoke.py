@@ -34,7 +34,7 @@ def test_totals_are_those_of_the_records() -> None:
 def settings() -> Iterator[Settings]:
     given = Settings.read()
     made = [clicks.topic(RECORDS), traffic.double("ads-windows", RECORDS).topic]
-    models = ("bench-lane-redis", "bench-ads-windows")
+    models = ("bench-lane-redis", f"bench-ads-windows-{RECORDS}")
     yield given
     drop_topics(given, made)
     for model in models:

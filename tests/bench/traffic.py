@@ -74,7 +74,7 @@ def double(name: str, records: int) -> Projection:
     """A read model of the catalogue under a name of our own, over a topic of our own."""
     _, projection = catalog.projection(name)
     topic = replace(projection.topic, name=f"bench.{projection.topic.name}-{records}")
-    ours = f"bench-{name}"
+    ours = f"bench-{name}-{records}"
     model = ReadModel(ours, projection.model.tables)
     return replace(projection, name=ours, topic=topic, model=model)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -47,8 +48,10 @@ def read(settings: Settings, topic: str, count: int) -> list[Message]:
     reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(3)])
     found: list[Message] = []
     try:
-        while messages := reader.consume(count + 1, timeout=10.0 if len(found) < count else 0.5):
-            found += messages
+        deadline = time.monotonic() + 20
+        while len(found) < count and time.monotonic() < deadline:
+            found += reader.consume(count, timeout=0.2)
+        found += reader.consume(1, timeout=0.5)
     finally:
         reader.close()
     assert all(message.error() is None for message in found)

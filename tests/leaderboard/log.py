@@ -98,8 +98,7 @@ class Naive:
     _watermark: int = -(2**62)
     _banned: set[str] = field(default_factory=set)
     _told: set[tuple[type, str, str]] = field(default_factory=set)
-    _scores: dict[str, ScoreSubmitted] = field(default_factory=dict)
-    _conflicts: set[ScoreSubmitted] = field(default_factory=set)
+    _said: dict[str, list[ScoreSubmitted]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         self.fates.append(self._fate(event))
@@ -119,13 +118,12 @@ class Naive:
             return "applied"
         if event.event_time + LATENESS_MS <= self._watermark:
             return "late"
-        first = self._scores.get(event.score_id)
-        if first is None or first.event_time + LATENESS_MS <= self._watermark:
-            self._scores[event.score_id] = event
-        elif event == first or event in self._conflicts:
+        said = self._said.setdefault(event.score_id, [])
+        if event in said:
             return "duplicate"
-        else:
-            self._conflicts.add(event)
+        reused = any(one.event_time + LATENESS_MS > self._watermark for one in said)
+        said.append(event)
+        if reused:
             return "quarantined"
         if abs(event.points) > POINTS_MAX:
             return "quarantined"

@@ -16,7 +16,7 @@ def board(*events: Event, key=ALL, cuts: tuple[int, ...] = ()):
 
 OPERATORS = {
     "SUM": [("p", 10, T + 3), ("q", 10, T + 5)],
-    "BEST": [("p", 7, T), ("q", 7, T + 5), ("r", 1, T)],
+    "BEST": [("p", 7, T + 1), ("q", 7, T + 5), ("r", 1, T)],
     "LAST": [("q", 7, T + 5), ("p", 2, T + 3)],
 }
 
@@ -25,7 +25,7 @@ OPERATORS = {
 @pytest.mark.parametrize("cuts", [(), (1, 1, 1, 1, 1, 1, 1)], ids=["one batch", "row by row"])
 def test_a_board_folds_by_its_operator(operator: str, cuts: tuple[int, ...]) -> None:
     scores = {"SUM": [1, 7, 2, 3], "BEST": [1, 7, 2, 7], "LAST": [1, 7, 2, 9]}[operator]
-    at = {"SUM": [0, 1, 2, 3], "BEST": [2, 0, 1, 3], "LAST": [0, 1, 3, 2]}[operator]
+    at = {"SUM": [0, 1, 2, 3], "BEST": [0, 1, 2, 3], "LAST": [0, 1, 3, 2]}[operator]
     log = [
         score(f"p{n}", p if operator != "SUM" else [1, 4, 2, 3][n], at[n], operator=operator)
         for n, p in enumerate(scores)

@@ -15,6 +15,7 @@ from tests.leaderboard.log import (
     HOUR,
     PROJECTION,
     Event,
+    T,
     back,
     ban,
     boards,
@@ -39,11 +40,10 @@ def events(draw: st.DrawFn) -> Event:
         return kind(player, draw(st.sampled_from("12")), at)
     return score(
         draw(st.sampled_from("12345678")),
-        draw(st.sampled_from([-3, 0, 1, 2, 2, 10**13])),
+        draw(st.sampled_from([-3, 0, 1, 2, 2, 9, 10**13])),
         at,
         player,
         operator=draw(st.sampled_from(["SUM", "BEST", "LAST"])),
-        board=draw(st.sampled_from("ab")),
     )
 
 
@@ -134,3 +134,21 @@ def test_a_rebuild_with_other_cuts_has_the_same_digest(seed: int) -> None:
         log.insert(n, chance.choice([ban, back])(f"p{chance.randrange(20)}", f"d{n}", DAY))
     live = run(*log, cuts=[chance.randint(1, 60) for _ in range(12)])
     assert digest(live.sink, 1) == digest(run(*log).sink, 1)
+
+
+def test_a_restart_remembers_who_reused_an_id_after_the_first_use_is_forgotten() -> None:
+    reused = score("x", 2, 3 * DAY)
+    harness = run(score("x"), reused, score("now", 1, 8 * DAY), cuts=[1, 1, 1])
+    harness.crash()
+    harness.send(reused, score("x", 4, 4 * DAY))
+    harness.run()
+    assert harness.counts == {"applied": 2, "quarantined": 2, "duplicate": 1}
+    assert boards([harness])[ALL] == [("p", 2, T + 8 * DAY)]
+
+
+def test_a_restart_remembers_ids_for_as_long_as_repeats_may_come() -> None:
+    harness = run(score("1"), score("now", 1, 6 * DAY), cuts=[1, 1])
+    harness.crash()
+    harness.send(score("1"), score("1", 2))
+    harness.run()
+    assert harness.counts == {"applied": 2, "duplicate": 1, "quarantined": 1}

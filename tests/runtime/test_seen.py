@@ -28,17 +28,15 @@ def on_time(raw):
 
 
 def naive(rows):
-    ids, pairs, verdicts = {}, {}, []
+    """Every content of an id is remembered by itself, until its own time + horizon."""
+    said, verdicts = {}, []
     for name, content, t, watermark in rows:
-        until, old = ids.get(name, (watermark, None))
-        if until <= watermark:
-            ids[name] = (t + HORIZON, (content, t))
-            verdicts.append(Verdict.NEW)
-        elif old == (content, t) or pairs.get((name, content, t), watermark) > watermark:
+        alive = {what for what in said.setdefault(name, set()) if what[1] + HORIZON > watermark}
+        if (content, t) in alive:
             verdicts.append(Verdict.DUPLICATE)
         else:
-            pairs[name, content, t] = t + HORIZON
-            verdicts.append(Verdict.CONFLICT)
+            verdicts.append(Verdict.CONFLICT if alive else Verdict.NEW)
+            said[name].add((content, t))
     return verdicts
 
 
@@ -76,6 +74,20 @@ def test_the_first_row_in_a_batch_is_new_and_a_reused_id_is_a_conflict_once():
         Verdict.DUPLICATE,
     ]
     assert check(seen, [("a", 2, 5, 4), ("a", 3, 5, 4)], 4)[1].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_a_conflict_is_remembered_when_what_it_conflicted_with_is_forgotten(cut):
+    rows = [("a", 1, 0, -1), ("a", 2, 5, -1), ("a", 2, 5, 7), ("a", 3, 6, 8), ("a", 1, 11, 11)]
+    seen, first = check(empty(), rows[:cut], rows[cut][3])
+    _, second = check(seen, rows[cut:], 11)
+    assert [*first, *second] == [
+        Verdict.NEW,
+        Verdict.CONFLICT,
+        Verdict.DUPLICATE,
+        Verdict.CONFLICT,
+        Verdict.CONFLICT,
+    ]
 
 
 def test_memory_is_bounded_by_the_horizon():
