@@ -35,7 +35,7 @@ SCHEMA = {
 
 def parse(text: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The requests with the columns of `SCHEMA`, and the lines that are none (`line`, `text`)."""
-    lines = pl.DataFrame({"text": text.splitlines()}, schema={"text": pl.String})
+    lines = pl.DataFrame({"text": text.split("\n")}, schema={"text": pl.String})
     lines = lines.with_row_index("line", offset=1).cast({"line": pl.Int64})
     lines = lines.filter(pl.col("text").str.strip_chars() != "")
     found = (

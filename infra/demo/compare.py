@@ -49,7 +49,6 @@ def opened(agent: str, settings: Settings) -> Iterator[tuple[Projection, Sink]]:
 
 def ads(settings: Settings, recount: Ads) -> Iterator[Check]:
     """Both read models of ads, and the late side output."""
-    fates = {("applied" if name == "counted" else name): n for name, n in recount.fates.items()}
     with opened("ads-windows", settings) as (projection, sink):
         for table, key in (
             ("minutes", ("campaign_id", "ad_id", "minute_ms")),
@@ -59,27 +58,27 @@ def ads(settings: Settings, recount: Ads) -> Iterator[Check]:
             stored = _summed(stored, key, TOTALS)
             expected: pl.DataFrame = getattr(recount, table)
             yield from _tables(f"ads-windows {table}", expected, stored, key, TOTALS)
-        yield from _fates("ads-windows", fates, sink)
+        yield from _fates("ads-windows", recount.fates, sink)
         yield _late(settings, projection.topic, recount.fates["late"])
     with opened("ads-events", settings) as (_, sink):
-        yield from _fates("ads-events", fates, sink)
+        yield from _fates("ads-events", recount.fates, sink)
         yield from _events(sink, recount)
 
 
 def _events(sink: Sink, recount: Ads) -> Iterator[Check]:
-    """The history: rows by kind and fate, and the minutes that its counted rows add up to."""
+    """The history: rows by kind and fate, and the minutes that its applied rows add up to."""
     key = ("kind", "fate", "campaign_id", "ad_id", "minute_ms")
     minute = pl.col("event_time").dt.epoch("ms") // MINUTE * MINUTE
 
-    def counted(part: pl.DataFrame) -> pl.DataFrame:
+    def rows(part: pl.DataFrame) -> pl.DataFrame:
         named = part.with_columns(minute.alias("minute_ms"), pl.lit(1, pl.Int64).alias("rows"))
         return _summed(named, key, ("rows", "cost_micros"))
 
-    stored = _summed(_stored(sink, "events", counted), key, ("rows", "cost_micros"))
+    stored = _summed(_stored(sink, "events", rows), key, ("rows", "cost_micros"))
     by_kind = _summed(stored, ("kind", "fate"), ("rows",))
     yield from _tables("ads-events", recount.kinds, by_kind, ("kind", "fate"), ("rows",))
     click = pl.col("kind") == "click"
-    minutes = stored.filter(pl.col("fate") == "counted").with_columns(
+    minutes = stored.filter(pl.col("fate") == "applied").with_columns(
         pl.when(click).then(0).otherwise("rows").alias("impressions"),
         pl.when(click).then("rows").otherwise(0).alias("clicks"),
     )
@@ -91,7 +90,6 @@ def _events(sink: Sink, recount: Ads) -> Iterator[Check]:
 
 def leaderboard(settings: Settings, recount: Scores) -> Iterator[Check]:
     """All boards of all time, days and weeks, with when each score was reached."""
-    fates = {("applied" if name == "counted" else name): n for name, n in recount.fates.items()}
     with opened("leaderboard", settings) as (projection, sink):
         for table, key, expected in (
             ("all", BOARD, recount.boards),
@@ -101,7 +99,7 @@ def leaderboard(settings: Settings, recount: Scores) -> Iterator[Check]:
             yield from _tables(
                 f"leaderboard {table}", expected, stored, key, ("score", "reached_ms")
             )
-        yield from _fates("leaderboard", fates, sink)
+        yield from _fates("leaderboard", recount.fates, sink)
         yield _late(settings, projection.topic, recount.fates["late"])
 
 

@@ -10,16 +10,17 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import httpx
 import polars as pl
 
-from infra.demo.recount import DAY, TOTALS, Ads, Scores
+from infra.demo.recount import DAY, HOUR, TOTALS, Ads, Scores
 
 TIMEOUT_S = 30.0
 BUSY_DAY = "2013-07-03"
+MONTH_MS = 31 * DAY
 
 
 @dataclass(frozen=True)
@@ -71,55 +72,91 @@ def _asked(client: httpx.Client, question: Question) -> Answer:
 
 
 def about_ads(recount: Ads) -> list[Question]:
-    """Totals, the best ads, and one campaign's minutes."""
+    """A month's totals and best campaigns, the busiest hour, and a day's best ads and its late
+    clicks.
+    """
     minutes = recount.minutes
-    totals = {name: int(minutes[name].sum()) for name in TOTALS}
-    best = _best(minutes, "clicks")
-    found = [
-        Question("totals of everything", "/v1/ads/totals", {}, totals, _only(TOTALS)),
+    busiest = _busiest(minutes, HOUR)
+    month = (busiest.start_ms // DAY * DAY, busiest.start_ms // DAY * DAY + MONTH_MS)
+    here = minutes.filter(pl.col("minute_ms").is_between(*month, closed="left"))
+    totals = {name: int(here[name].sum()) for name in TOTALS}
+    campaigns = here.group_by("campaign_id").agg(pl.col("clicks").sum())
+    clicks = campaigns.sort("clicks", descending=True)["clicks"].head(3).to_list()
+    return [
         Question(
-            "the three ads with most clicks",
-            "/v1/ads/ads/top",
-            {"by": "clicks", "n": 3},
-            best["clicks"].to_list(),
-            _each("count"),
+            "a month's totals: as the stream counted, and counted again from all events",
+            "/v1/ads/totals",
+            _span(*month),
+            {"stream": totals, "recount": totals, "difference": dict.fromkeys(TOTALS, 0)},
+            lambda found: found,
+        ),
+        Question(
+            "its best campaigns",
+            "/v1/ads/campaigns/top",
+            {**_span(*month), "n": 3},
+            clicks,
+            _each("clicks"),
+        ),
+        Question(
+            f"the busiest hour of {busiest.campaign}, by minute",
+            f"/v1/ads/campaigns/{busiest.campaign}/minutes",
+            _span(busiest.start_ms, busiest.start_ms + HOUR),
+            _by_minute(minutes, busiest.campaign, busiest.start_ms, HOUR),
+            _minutes,
+        ),
+        *_one_day(recount),
+    ]
+
+
+class _Time(NamedTuple):
+    campaign: str
+    start_ms: int
+
+
+def _one_day(recount: Ads) -> list[Question]:
+    """The day on which a campaign had most late clicks; its busiest day where it had none."""
+    found = recount.too_late if recount.too_late.height else recount.minutes
+    campaign, start = _busiest(found, DAY)
+    here = recount.minutes.filter(
+        (pl.col("campaign_id") == campaign)
+        & pl.col("minute_ms").is_between(start, start + DAY, closed="left")
+    )
+    ads = here.group_by("ad_id").agg(pl.col("clicks").sum()).sort("clicks", descending=True)
+    return [
+        Question(
+            f"the best ads of {campaign} on {_instant(start)[:10]}",
+            f"/v1/ads/campaigns/{campaign}/ads/top",
+            {**_span(start, start + DAY), "n": 3},
+            ads["clicks"].head(3).to_list(),
+            _each("clicks"),
+        ),
+        Question(
+            "and what came too late to be counted that day",
+            f"/v1/ads/campaigns/{campaign}/adjustments",
+            _span(start, start + DAY),
+            _by_minute(recount.too_late, campaign, start, DAY),
+            _minutes,
         ),
     ]
-    shown = minutes.group_by("campaign_id").agg(pl.col("impressions").sum())
-    campaign = shown.sort("impressions", "campaign_id", descending=[True, False])["campaign_id"][0]
-    of_campaign = _best(minutes.filter(pl.col("campaign_id") == campaign), "impressions")
-    found.append(
-        Question(
-            f"what {campaign} showed most",
-            f"/v1/ads/campaigns/{campaign}/ads/top",
-            {"by": "impressions", "n": 3},
-            of_campaign["impressions"].to_list(),
-            _each("count"),
-        )
-    )
-    found.append(_busiest_hour(minutes))
-    return found
 
 
-def _busiest_hour(minutes: pl.DataFrame) -> Question:
-    hour = (pl.col("minute_ms") // 3_600_000 * 3_600_000).alias("hour_ms")
-    hours = minutes.with_columns(hour).group_by("campaign_id", "hour_ms")
-    busiest = hours.agg(pl.col("clicks").sum()).sort(
-        "clicks", "campaign_id", "hour_ms", descending=[True, False, False]
+def _busiest(minutes: pl.DataFrame, size_ms: int) -> _Time:
+    """The campaign and hour or day with most clicks."""
+    start = (pl.col("minute_ms") // size_ms * size_ms).alias("start_ms")
+    spans = minutes.group_by("campaign_id", start).agg(pl.col("clicks").sum())
+    ordered = spans.sort("clicks", "campaign_id", "start_ms", descending=[True, False, False])
+    return _Time(ordered["campaign_id"][0], ordered["start_ms"][0])
+
+
+def _by_minute(
+    minutes: pl.DataFrame, campaign: str, start_ms: int, size_ms: int
+) -> list[dict[str, int]]:
+    here = minutes.filter(
+        (pl.col("campaign_id") == campaign)
+        & pl.col("minute_ms").is_between(start_ms, start_ms + size_ms, closed="left")
     )
-    campaign, start = busiest["campaign_id"][0], busiest["hour_ms"][0]
-    here = minutes.with_columns(hour).filter(
-        (pl.col("campaign_id") == campaign) & (pl.col("hour_ms") == start)
-    )
-    by_minute = here.group_by("minute_ms").agg(pl.col(name).sum() for name in TOTALS)
-    expected = by_minute.sort("minute_ms").rename({"minute_ms": "start_ms"}).to_dicts()
-    return Question(
-        f"the busiest hour of {campaign}, by minute",
-        f"/v1/ads/campaigns/{campaign}/minutes",
-        {"from": _instant(start), "to": _instant(start + 3_600_000)},
-        expected,
-        lambda rows: [{name: row[name] for name in ("start_ms", *TOTALS)} for row in rows],
-    )
+    sums = here.group_by("minute_ms").agg(pl.col(name).sum() for name in TOTALS)
+    return sums.sort("minute_ms").rename({"minute_ms": "start_ms"}).to_dicts()
 
 
 def about_leaderboard(recount: Scores) -> list[Question]:
@@ -164,11 +201,6 @@ def about_leaderboard(recount: Scores) -> list[Question]:
     ]
 
 
-def _best(minutes: pl.DataFrame, by: str) -> pl.DataFrame:
-    ads = minutes.group_by("campaign_id", "ad_id").agg(pl.col(by).sum())
-    return ads.sort(by, descending=True).head(3)
-
-
 def _ranked(standings: pl.DataFrame) -> pl.DataFrame:
     """Best first; of equal scores the one reached first."""
     return standings.sort("score", "reached_ms", "player_id", descending=[True, False, False])
@@ -188,6 +220,14 @@ def _only(names: Sequence[str]) -> Callable[[Any], Any]:
 
 def _each(name: str) -> Callable[[Any], Any]:
     return lambda rows: [row[name] for row in rows]
+
+
+def _minutes(rows: Any) -> list[dict[str, int]]:
+    return [{name: row[name] for name in ("start_ms", *TOTALS)} for row in rows]
+
+
+def _span(start_ms: int, stop_ms: int) -> dict[str, str | int]:
+    return {"from": _instant(start_ms), "to": _instant(stop_ms)}
 
 
 def _instant(ms: int) -> str:

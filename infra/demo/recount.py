@@ -7,10 +7,12 @@ The rules are written down again from their descriptions, for one row after the 
   `org.apache.kafka.common.utils.Utils.murmur2`).
 - A partition's watermark is the greatest event time of its rows so far less the bound on
   disorder. A row is judged by the watermark before it.
-- An ad event is late when its minute ended an allowed lateness or more before the watermark; a
-  score when its own time did.
-- Of what is not late: a repeat is a duplicate; a click of a self-declared bot, and the eleventh
-  and further ones of a user on an ad in a minute, are filtered; the rest is counted.
+- An ad event is, in this order: quarantined when its cost is not 0 to 10**12; filtered when its
+  user agent says that it is a bot; late when its minute ended an allowed lateness or more before
+  the watermark; a duplicate when it repeats another; filtered when it is a user's eleventh or
+  further click on an ad in a minute; else applied.
+- A score is late when its own time lies an allowed lateness or more before the watermark, a
+  duplicate when it repeats another, else applied.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ DAY = 24 * HOUR
 DISORDER = 5_000
 AD_LATENESS = HOUR
 SCORE_LATENESS = 7 * DAY
-BOT = re.compile(r"bot\b|crawl|spider|slurp|curl/|wget/|python-requests|headless", re.IGNORECASE)
+BOT = re.compile(
+    r"(^|[^u])bot\b|crawl|spider|slurp|curl/|wget/|python-requests|headless", re.IGNORECASE
+)
 CLICKS_MAX = 10
+COST_MAX = 10**12
 PRUNE_EVERY = 500_000
 
 TOTALS = ("impressions", "clicks", "cost_micros")
@@ -90,48 +95,57 @@ class Ads:
         self._clicks: Counter[tuple[str, str, int]] = Counter()
         self._rows = 0
         self._minutes: list[pl.DataFrame] = []
+        self._too_late: list[pl.DataFrame] = []
         self._fates: Counter[tuple[str, str]] = Counter()
 
     def add(self, rows: pl.DataFrame) -> Counter[str]:
         """Rows in the order of delivery; returns them by fate."""
         times = rows["event_time"].dt.epoch("ms")
         kinds = rows["_record"].replace_strict({"AdImpressed": "impression", "AdClicked": "click"})
-        more = zip(rows["user_agent"], rows["_repeat"], strict=True)
-        columns = zip(times, kinds, rows["user_id"], rows["ad_id"], more, strict=True)
+        about = zip(rows["user_id"], rows["ad_id"], rows["user_agent"], strict=True)
+        columns = zip(times, kinds, rows["_repeat"], rows["cost_micros"], about, strict=True)
         fates = [self._fate(*row) for row in columns]
-        judged = rows.select("campaign_id", "ad_id", "cost_micros").with_columns(
-            times.alias("time"), kinds.alias("kind"), pl.Series("fate", fates, pl.String)
-        )
         self._fates.update(zip(kinds, fates, strict=True))
         click = pl.col("kind") == "click"
-        counted = judged.filter(pl.col("fate") == "counted").select(
+        judged = rows.with_columns(
+            times.alias("time"), kinds.alias("kind"), pl.Series("fate", fates, pl.String)
+        ).select(
             "campaign_id",
             "ad_id",
+            "fate",
+            "_repeat",
             (pl.col("time") // MINUTE * MINUTE).alias("minute_ms"),
             (~click).cast(pl.Int64).alias("impressions"),
             click.cast(pl.Int64).alias("clicks"),
             pl.when(click).then("cost_micros").otherwise(0).alias("cost_micros"),
         )
-        self._minutes.append(_summed(counted, "campaign_id", "ad_id", "minute_ms"))
+        applied = judged.filter(pl.col("fate") == "applied")
+        late = judged.filter((pl.col("fate") == "late") & ~pl.col("_repeat"))
+        self._minutes.append(_summed(applied, "campaign_id", "ad_id", "minute_ms"))
+        self._too_late.append(_summed(late, "campaign_id", "minute_ms"))
         if len(self._minutes) > 50:
-            self._minutes = [self.minutes]
+            self._minutes, self._too_late = [self.minutes], [self.too_late]
         return Counter(fates)
 
-    def _fate(self, time: int, kind: str, user: str, ad: str, more: tuple[str | None, bool]) -> str:
-        agent, repeat = more
+    def _fate(
+        self, time: int, kind: str, repeat: bool, cost: int, about: tuple[str, str, str | None]
+    ) -> str:
+        user, ad, agent = about
         watermark = self._log.append(user, time)
         minute = time - time % MINUTE
+        if kind == "click" and not 0 <= cost <= COST_MAX:
+            return "quarantined"
+        if kind == "click" and agent is not None and BOT.search(agent):
+            return "filtered"
         if minute + MINUTE + AD_LATENESS <= watermark:
             return "late"
         if repeat:
             return "duplicate"
-        if agent is not None and BOT.search(agent):
-            return "filtered"
         if kind != "click":
-            return "counted"
+            return "applied"
         self._prune()
         self._clicks[user, ad, minute] += 1
-        return "counted" if self._clicks[user, ad, minute] <= CLICKS_MAX else "filtered"
+        return "applied" if self._clicks[user, ad, minute] <= CLICKS_MAX else "filtered"
 
     def _prune(self) -> None:
         """Forget clicks of minutes that nothing can come into any more."""
@@ -145,6 +159,11 @@ class Ads:
     def minutes(self) -> pl.DataFrame:
         """Totals by campaign, ad and minute."""
         return _summed(pl.concat(self._minutes), "campaign_id", "ad_id", "minute_ms")
+
+    @property
+    def too_late(self) -> pl.DataFrame:
+        """What came too late for its minute and is no repeat, by campaign and minute."""
+        return _summed(pl.concat(self._too_late), "campaign_id", "minute_ms")
 
     @property
     def hours(self) -> pl.DataFrame:
@@ -181,18 +200,18 @@ class Scores:
         times = rows["event_time"].dt.epoch("ms")
         columns = (rows["player_id"], rows["_repeat"])
         fates = [self._fate(*row) for row in zip(times, *columns, strict=True)]
-        counted = rows.select("board", "operator", "player_id", "points").with_columns(
+        scores = rows.select("board", "operator", "player_id", "points").with_columns(
             times.alias("time"), pl.Series("fate", fates, pl.String)
         )
-        counted = counted.filter(pl.col("fate") == "counted")
+        applied = scores.filter(pl.col("fate") == "applied")
         day = pl.col("time") // DAY * DAY
         # 1970-01-01 was a Thursday: weeks from Monday begin three days before a multiple of 7.
         week = (pl.col("time") + 3 * DAY) // (7 * DAY) * (7 * DAY) - 3 * DAY
         periods = [
-            counted.with_columns(pl.lit(name).alias("period"), start.alias("start_ms"))
+            applied.with_columns(pl.lit(name).alias("period"), start.alias("start_ms"))
             for name, start in (("day", day), ("week", week))
         ]
-        self._boards.append(_standings(counted, *BOARD))
+        self._boards.append(_standings(applied, *BOARD))
         self._periods.append(_standings(pl.concat(periods), *PERIOD))
         if len(self._boards) > 50:
             self._boards, self._periods = [self.boards], [self.periods]
@@ -204,7 +223,7 @@ class Scores:
         watermark = self._log.append(player, time)
         if time + SCORE_LATENESS <= watermark:
             return "late"
-        return "duplicate" if repeat else "counted"
+        return "duplicate" if repeat else "applied"
 
     @property
     def boards(self) -> pl.DataFrame:

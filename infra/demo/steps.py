@@ -23,7 +23,7 @@ from infra.demo.compare import Check, opened
 from infra.demo.flow import Flow
 from infra.demo.ground import Ground
 from infra.demo.processes import end_left_over
-from infra.demo.scenarios import SCENARIOS, load
+from infra.demo.scenarios import SCENARIOS, Scenario, load
 from infra.demo.sources import RECORD, Traffic
 from infra.demo.waves import REPEAT_EVERY, old_repeats, waves
 from infra.error import StackError
@@ -31,7 +31,7 @@ from infra.local.home import Home
 from infra.local.stack import Stack
 from sinks import digest
 from streams import catalog
-from streams.runtime.projection import Projection
+from streams.runtime.projection import Projection, System
 from streams.runtime.rebuild import Differs
 from streams.runtime.settings import Settings
 from streams.runtime.topic import Topic
@@ -60,10 +60,18 @@ class Demo:
             raise StackError(
                 f"no demo of {', '.join(unknown)}; there is one of {', '.join(SCENARIOS)}"
             )
-        self.systems = [catalog.load(name) for name in self.names]
-        self.scenarios = [SCENARIOS[name] for name in self.names]
         self.recounts = {name: SCENARIOS[name].recount() for name in self.names}
         self.traffic: dict[str, list[Traffic]] = {}
+
+    @property
+    def systems(self) -> list[System]:
+        """What is shown; after `data`, without those that no data can be had for."""
+        return [catalog.load(name) for name in self.names]
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """Their parts of the demo."""
+        return [SCENARIOS[name] for name in self.names]
 
     @property
     def projections(self) -> list[Projection]:
@@ -88,7 +96,8 @@ class Demo:
             for traffic in self.traffic[scenario.system]:
                 copies = f", {self.scale} times" if self.scale > 1 else ""
                 self._say(f"      {traffic.topic.name} ← {traffic.about}{copies}")
-        if not any(self.traffic.values()):
+        self.names = [name for name in self.names if self.traffic[name]]
+        if not self.names:
             raise StackError("no data set can be had, so there is nothing to show")
 
     def servers(self, *, keep: bool, reset: bool) -> Settings:
