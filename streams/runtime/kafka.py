@@ -64,7 +64,7 @@ def consumer(kafka: Kafka, group: str, **more: Any) -> Consumer:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error",
                 "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "session.timeout.ms": kafka.config.get("session.timeout.ms", SESSION_TIMEOUT_MS),
                 "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
                 "queued.min.messages": 20_000,
                 **more,
