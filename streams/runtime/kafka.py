@@ -22,6 +22,12 @@ FETCH_BACKOFF_MS = 5
 """librdkafka's default (1,000) stalls a partition for a second whenever its queue is full."""
 
 
+SESSION_TIMEOUT_MS = 10_000
+"""How long the partitions of a worker that was killed wait for another (default: 45 s). A worker
+that is paused for longer finds its writes refused by the fence.
+"""
+
+
 def client_config(kafka: Kafka, **more: Any) -> dict[str, Any]:
     """librdkafka settings for any client: address, pass-through settings, then `more`."""
     return {"bootstrap.servers": kafka.bootstrap_servers, **kafka.config, **more}
@@ -58,6 +64,7 @@ def consumer(kafka: Kafka, group: str, **more: Any) -> Consumer:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error",
                 "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": kafka.config.get("session.timeout.ms", SESSION_TIMEOUT_MS),
                 "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
                 "queued.min.messages": 20_000,
                 **more,

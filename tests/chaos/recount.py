@@ -169,8 +169,8 @@ def better(operator: str, old: tuple[int, int] | None, points: int, time: int) -
 def scores(partition: int, messages: list[Any], decode: Decoder) -> dict[str, Any]:
     """Late, then repeated, then banned, else on the boards."""
     fates: dict[str, int] = defaultdict(int)
-    boards: dict[Any, tuple[int, int]] = {}
-    periods: dict[Any, tuple[int, int]] = {}
+    boards: dict[str, dict[Any, tuple[int, int]]] = defaultdict(dict)
+    periods: dict[str, dict[Any, tuple[int, int]]] = defaultdict(dict)
     banned: dict[str, bool] = {}
     decided: set[Any] = set()
     seen, watermark = Seen(), LONG_AGO
@@ -192,10 +192,10 @@ def scores(partition: int, messages: list[Any], decode: Decoder) -> dict[str, An
                     fate = "filtered"
             if fate == "applied":
                 day, week = time // DAY * DAY, (time + 3 * DAY) // (7 * DAY) * 7 * DAY - 3 * DAY
-                at = (*board, player)
-                boards[at] = better(board[1], boards.get(at), row["points"], time)
-                for place in ((*board, "day", day, player), (*board, "week", week, player)):
-                    periods[place] = better(board[1], periods.get(place), row["points"], time)
+                mine, times = boards[player], periods[player]
+                mine[board] = better(board[1], mine.get(board), row["points"], time)
+                for place in ((*board, "day", day), (*board, "week", week)):
+                    times[place] = better(board[1], times.get(place), row["points"], time)
         else:
             ban = name.endswith("PlayerBanned")
             decision = (player, ban, row["ban_id"] if ban else row["reinstatement_id"])
@@ -204,14 +204,14 @@ def scores(partition: int, messages: list[Any], decode: Decoder) -> dict[str, An
                 decided.add(decision)
                 banned[player] = ban
             if fate == "applied" and ban:
-                boards = {k: v for k, v in boards.items() if k[-1] != player}
-                periods = {k: v for k, v in periods.items() if k[-1] != player}
+                boards.pop(player, None)
+                periods.pop(player, None)
         fates[fate] += 1
         watermark = max(watermark, time - BOUND)
     return {
         "fates": dict(fates),
-        "all": [(*k, *v, partition) for k, v in boards.items()],
-        "periods": [(*k, *v, partition) for k, v in periods.items()],
+        "all": [(*k, p, *v, partition) for p, mine in boards.items() for k, v in mine.items()],
+        "periods": [(*k, p, *v, partition) for p, mine in periods.items() for k, v in mine.items()],
     }
 
 

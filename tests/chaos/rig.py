@@ -95,6 +95,12 @@ class Rig:
             with suppress(Exception):
                 future.result(15)
 
+    def delete_groups(self) -> None:
+        groups = [projection.name for projection in self.projections.values()]
+        for future in self.admin.delete_consumer_groups(groups).values():
+            with suppress(Exception):  # one that never was
+                future.result(15)
+
     def ends(self, topic: str) -> dict[int, int]:
         """End offset of every partition."""
         partitions = self.admin.list_topics(topic, 10).topics[topic].partitions
@@ -276,6 +282,7 @@ class Rig:
             server.stop()
         if hasattr(self, "topics"):
             self.delete_topics()
+            self.delete_groups()
             with RegistryClient(self.settings.registry) as registry:
                 for topic in self.topics:
                     for subject in subjects(topic):

@@ -18,7 +18,8 @@ from streams.runtime.dead_letters import KafkaOutbox
 from streams.runtime.rebuild import Differs, Progress, Rebuild, Report, abort
 from streams.runtime.sink import Sink, SinkError
 from tests.chaos.load import Load, clicks, scores
-from tests.chaos.rig import Rig, background, until
+from tests.chaos.processes import background, until
+from tests.chaos.rig import Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

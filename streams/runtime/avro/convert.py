@@ -77,11 +77,14 @@ def _outside(raw: pl.Series, c: Column) -> pl.Series | None:
     """Integers out of range, and indexes that are no symbol of the reader's enum."""
     if raw.dtype != pl.Int64:
         return None
+    bounds = c.bounds
     if c.symbols is not None:
-        return ~raw.is_in([i for i, symbol in enumerate(c.symbols) if symbol is not None])
-    if c.bounds is None or not raw.len() - raw.null_count():
+        if None in c.symbols:
+            return ~raw.is_in([i for i, symbol in enumerate(c.symbols) if symbol is not None])
+        bounds = (0, len(c.symbols) - 1)
+    if bounds is None or not raw.len() - raw.null_count():
         return None
-    low, high = c.bounds
+    low, high = bounds
     if low <= int(str(raw.min())) and int(str(raw.max())) <= high:
         return None
     return ~raw.is_between(low, high)

@@ -124,8 +124,6 @@ class Reader(threading.Thread):
         """Records read and not handed over."""
         return sum(len(pending.messages) for pending in list(self._pending.values()))
 
-    # -- the thread ---------------------------------------------------------------------------
-
     def run(self) -> None:
         spare_records()
         try:
