@@ -111,7 +111,7 @@ def test_a_paused_worker_cannot_write_after_its_successor(rigs: Callable[..., Ri
     sink = rig.sink("boards")
     zombie, heir = (rig.worker("boards", rows_max=500) for _ in range(2))
     rig.ready(zombie, heir)
-    rig.proxies["redis"].set(delay_s=0.02)  # so that a pause meets a write in hand
+    rig.proxies["redis"].set(delay_s=0.3)  # so that a pause meets a write in hand
     with background(loaded(rig, "boards")):
         rig.progress(sink, zombie, heir)
         for _ in range(6):  # until a pause has met a write in hand
@@ -124,6 +124,7 @@ def test_a_paused_worker_cannot_write_after_its_successor(rigs: Callable[..., Ri
             rig.progress(sink, heir)
             if rig.faults["pause"] >= 2 and zombie.said("fence refused"):
                 break
+    rig.proxies["redis"].heal()
     rig.drained("boards", sink)
     rig.seen["fence refused"] = zombie.said("fence refused") + heir.said("fence refused")
     verdict = rig.verdict("boards", "scores", sink, ("all", "periods"))

@@ -66,6 +66,21 @@ def test_rows_ahead_of_the_position_are_folded_again(rig: ClickHouseRig) -> None
     assert len(stored(sink, "events")) == 9
 
 
+def test_rows_ahead_of_the_position_do_not_show(rig: ClickHouseRig) -> None:
+    """As a seal leaves them that came between the rows of a write and its position."""
+    sink, sealed = rig.sink(), rig.sink()
+    sink.write(1, span(None, 5, windows((0, "a", 5)), events(*range(5))))
+
+    def refused(*_: Any) -> None:
+        raise FenceRefused("sealed")
+
+    sealed._move = refused  # type: ignore[attr-defined]
+    with pytest.raises(FenceRefused):
+        sealed.write(1, span(5, 8, windows((0, "a", 8), (0, "b", 1)), events(5, 6, 7)))
+    assert stored(sink) == [(0, "a", 5, 0, "", 0)]
+    assert len(stored(sink, "events")) == 5
+
+
 def test_the_same_span_again_inserts_nothing(rig: ClickHouseRig) -> None:
     write = span(None, 5, events(*range(5)))
     for _ in range(3):

@@ -121,18 +121,34 @@ class ClickHouseSink:
     def rows(
         self, version: int, table: str, partition: int | None = None
     ) -> Iterator[pl.DataFrame]:
+        """Rows ahead of the position do not show: a write that was refused at its last step, by a
+        seal or another writer, leaves them until their range is folded again. PREWHERE takes them
+        out before FINAL picks the newest; where a merge was faster, the row they replaced is gone.
+        """
         shape = {**self.model.table(table).columns, "_partition": pl.Int32}
+        upto: dict[int, int] = {}
+        for (_, at), position in self.positions(version).items():
+            upto[at] = max(position.next_offset, upto.get(at, 0))
         sql = (
             f"SELECT {', '.join(f'`{c}`' for c in shape)} "
             f"FROM {ddl.rows(self.model.name, table, version)} FINAL "
+            "PREWHERE _version <= "
+            "transform(_partition, {partitions:Array(Int32)}, {offsets:Array(UInt64)}, 0) "
             "WHERE {partition:Nullable(Int32)} IS NULL OR _partition = {partition:Nullable(Int32)}"
         )
+        parameters = {
+            "partition": partition,
+            "partitions": list(upto),
+            "offsets": list(upto.values()),
+        }
+        if not upto:
+            return
         settings = {"output_format_arrow_string_as_string": 0}
         try:
             with (
                 translated(),
                 self._client.query_arrow_stream(
-                    sql, parameters={"partition": partition}, settings=settings
+                    sql, parameters=parameters, settings=settings
                 ) as batches,
             ):
                 for batch in batches:
