@@ -11,6 +11,7 @@ import pytest
 from sinks.digest import digest
 from tests.chaos.load import Load, Steady, clicks, scores
 from tests.chaos.processes import background, until
+from tests.chaos.proxy import Proxy
 from tests.chaos.rig import FULL, Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -106,25 +107,31 @@ def test_a_lost_reply_is_not_a_lost_or_double_write(rigs: Callable[..., Rig]) ->
 
 @pytest.mark.timeout(180)
 def test_a_paused_worker_cannot_write_after_its_successor(rigs: Callable[..., Rig]) -> None:
+    """The zombie's write is on its way when it is stopped, and arrives after its successor's."""
     rig = rigs(9, kafka_config={"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"})
     rig.create("boards")
     sink = rig.sink("boards")
-    zombie, heir = (rig.worker("boards", rows_max=500) for _ in range(2))
+    direct = rig.proxies["redis"]
+    way = rig.proxies["redis"] = rig.proxies["zombie's way"] = Proxy(direct.target)
+    zombie = rig.worker("boards", rows_max=500)
+    rig.proxies["redis"] = direct
+    heir = rig.worker("boards", rows_max=500)
     rig.ready(zombie, heir)
-    rig.proxies["redis"].set(delay_s=0.3)  # so that a pause meets a write in hand
     with background(loaded(rig, "boards")):
         rig.progress(sink, zombie, heir)
-        for _ in range(6):  # until a pause has met a write in hand
+        for _ in range(4):
             time.sleep(1.0)
+            way.set(delay_s=9.0)  # longer than it takes the group to notice
+            time.sleep(0.7)
             zombie.signal(signal.SIGSTOP)
             rig.faults["pause"] += 1
-            time.sleep(9.0)
+            way.heal()  # for what is sent from now on
+            time.sleep(12.0)
             zombie.signal(signal.SIGCONT)
             until(zombie.ready, 30, "the paused worker is back")
             rig.progress(sink, heir)
             if rig.faults["pause"] >= 2 and zombie.said("fence refused"):
                 break
-    rig.proxies["redis"].heal()
     rig.drained("boards", sink)
     rig.seen["fence refused"] = zombie.said("fence refused") + heir.said("fence refused")
     verdict = rig.verdict("boards", "scores", sink, ("all", "periods"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -35,6 +35,7 @@ EXPIRED_ROWS_MAX = 2_000
 
 _PAGE = 500
 _BUCKET_ROWS_MAX = 10_000
+_BOARD_HEAD = 500
 _FRAME_ROWS_MAX = 50_000
 
 
@@ -193,32 +194,26 @@ class RedisSink:
     def _row_texts(self, prefix: str, shape: Table | Ranking) -> Iterator[bytes]:
         kind = "t" if isinstance(shape, Table) else "m"
         for buckets in _pages(self._buckets(prefix, shape.name), _PAGE):
-            names = [f"{prefix}{kind}:{shape.name}:".encode() + bucket for bucket in buckets]
-            for bucket, fields in zip(buckets, self._hashes(names), strict=True):
-                if isinstance(shape, Table):
+            hashes = self._hashes(_names(prefix, kind, shape.name, buckets))
+            if isinstance(shape, Table):
+                for bucket, fields in zip(buckets, hashes, strict=True):
                     yield from table_texts(bucket, fields, shape)
-                else:
-                    yield from self._board_texts(prefix, shape, bucket, fields)
+                continue
+            places = self._places(_names(prefix, "z", shape.name, buckets))
+            for board, scores, order in zip(buckets, hashes, places, strict=True):
+                yield from board_texts(board, scores, order, shape)
 
-    def _board_texts(
-        self, prefix: str, shape: Ranking, board: bytes, scores: dict[bytes, bytes]
-    ) -> Iterator[bytes]:
-        """The members of a board as its order has them and as its scores have them. Both are
-        served, so both must count: where they disagree a member shows twice.
-        """
-        places = f"{prefix}z:{shape.name}:".encode() + board
-        found = set(scores.items())
-        for start in count(0, _BUCKET_ROWS_MAX):
-            with translated():
-                page = self._client.zrange(
-                    places, start, start + _BUCKET_ROWS_MAX - 1, withscores=True
-                )
-            found |= {keys.standing(place, score) for place, score in page}
-            if len(page) < _BUCKET_ROWS_MAX:
-                break
-        head = [board] if shape.board else []
-        for member, score in found:
-            yield b",".join([*head, orjson.dumps(member.decode()), score])
+    def _places(self, names: list[bytes]) -> Iterator[list[tuple[bytes, float]]]:
+        """The orders of one slot: small ones many a round trip, large ones page by page."""
+        with translated():
+            heads = self._pipelined("zrange", names, 0, _BOARD_HEAD - 1, withscores=True)
+            for name, head in zip(names, heads, strict=True):
+                order, page = list(head), head
+                while len(page) == _BOARD_HEAD:
+                    stop = len(order) + _BOARD_HEAD - 1
+                    page = self._client.zrange(name, len(order), stop, withscores=True)
+                    order += page
+                yield order
 
     def _buckets(self, prefix: str, table: str) -> Iterator[bytes]:
         with translated():
@@ -239,10 +234,12 @@ class RedisSink:
                 else:
                     yield dict(self._client.hscan_iter(name, count=_BUCKET_ROWS_MAX))
 
-    def _pipelined(self, command: str, names: list[bytes]) -> list[Any]:
+    def _pipelined(
+        self, command: str, names: list[bytes], *arguments: Any, **options: Any
+    ) -> list[Any]:
         with self._client.pipeline(transaction=False) as pipe:
             for name in names:
-                getattr(pipe, command)(name)
+                getattr(pipe, command)(name, *arguments, **options)
             return list(pipe.execute())
 
     def _drop_partition(self, prefix: str) -> None:
@@ -251,20 +248,46 @@ class RedisSink:
             index = f"{prefix}b:{name}"
             while buckets := self._client.zrange(index, 0, _PAGE - 1):
                 if kind == "z":
-                    for board in buckets:
-                        self._drop_board(prefix, name, board)
+                    self._drop_boards(prefix, name, buckets)
                 else:
-                    self._client.unlink(*(f"{prefix}t:{name}:".encode() + b for b in buckets))
+                    self._client.unlink(*_names(prefix, "t", name, buckets))
                 self._client.zrem(index, *buckets)
         self._client.delete(prefix + "tables", prefix + "positions", prefix + "sealed")
 
-    def _drop_board(self, prefix: str, name: str, board: bytes) -> None:
-        places = f"{prefix}z:{name}:".encode() + board
-        while page := self._client.zrange(places, 0, _PAGE - 1):
-            members = (place[keys.PLACE_DIGITS :] for place in page)
-            self._client.unlink(*(f"{prefix}i:{name}:".encode() + m for m in members))
-            self._client.zrem(places, *page)
-        self._client.unlink(f"{prefix}m:{name}:".encode() + board)
+    def _drop_boards(self, prefix: str, name: str, boards: list[bytes]) -> None:
+        """Members' indexes first, found through the orders; then orders and scores."""
+        orders = _names(prefix, "z", name, boards)
+        index = f"{prefix}i:{name}:".encode()
+        while orders:
+            heads = self._pipelined("zrange", orders, 0, _BOARD_HEAD - 1)
+            with self._client.pipeline(transaction=False) as pipe:
+                for order, head in zip(orders, heads, strict=True):
+                    if head:
+                        pipe.unlink(*(index + place[keys.PLACE_DIGITS :] for place in head))
+                        pipe.zremrangebyrank(order, 0, len(head) - 1)
+                pipe.execute()
+            orders = [o for o, head in zip(orders, heads, strict=True) if len(head) == _BOARD_HEAD]
+        self._client.unlink(*_names(prefix, "z", name, boards), *_names(prefix, "m", name, boards))
+
+
+def _names(prefix: str, kind: str, table: str, buckets: list[bytes]) -> list[bytes]:
+    head = f"{prefix}{kind}:{table}:".encode()
+    return [head + bucket for bucket in buckets]
+
+
+def board_texts(
+    board: bytes,
+    scores: dict[bytes, bytes],
+    order: list[tuple[bytes, float]],
+    ranking: Ranking,
+) -> Iterator[bytes]:
+    """The members of a board as its scores have them and as its order has them. Both are served,
+    so both must count: where they disagree a member shows twice.
+    """
+    found = set(scores.items()) | {keys.standing(place, score) for place, score in order}
+    head = [board] if ranking.board else []
+    for member, score in found:
+        yield b",".join([*head, orjson.dumps(member.decode()), score])
 
 
 def table_texts(bucket: bytes, fields: dict[bytes, bytes], table: Table) -> Iterator[bytes]:
