@@ -37,6 +37,8 @@ class Position:
     - `watermark_ms`: event-time watermark at `next_offset`.
     - `low_watermark_ms`: the watermark just *before* the row at `low_offset` (rule C4).
     - `counts`: rows by fate since offset 0, so that `in = sum of the fates` survives crashes.
+    - `expired_ms`: per table, the event time before which rows no longer count. It depends on the
+      log alone, while a store deletes them when it finds the time.
     - `filter_next`, `filter_low`: state of the reader rule at both offsets.
     """
 
@@ -46,6 +48,7 @@ class Position:
     watermark_ms: int = NO_WATERMARK
     low_watermark_ms: int = NO_WATERMARK
     counts: Mapping[str, int] = field(default_factory=dict)
+    expired_ms: Mapping[str, int] = field(default_factory=dict)
     filter_next: FilterState | None = None
     filter_low: FilterState | None = None
 
@@ -62,6 +65,14 @@ class Position:
     def decode(cls, raw: bytes | str) -> Position:
         """The inverse of `encode`; raises `msgspec.ValidationError` on foreign bytes."""
         return msgspec.json.decode(raw, type=cls)
+
+    def with_expired(self, before_ms: Mapping[str, int]) -> Position:
+        """This position with retention moved forward; it never moves back."""
+        known = dict(self.expired_ms)
+        for table, time_ms in before_ms.items():
+            if time_ms > NO_WATERMARK // 2:  # else no event has told the time yet
+                known[table] = max(time_ms, known.get(table, time_ms))
+        return replace(self, expired_ms=known)
 
     def with_counts(self, more: Mapping[str, int]) -> Position:
         """This position with `more` added to its counts."""

@@ -203,7 +203,8 @@ class Sink(Protocol):
         self, version: int, table: str, partition: int | None = None
     ) -> Iterator[pl.DataFrame]:
         """The stored rows of a table (all log partitions, or one), without order, all columns of
-        the table plus `_partition` (Int32); deleted and superseded rows never show.
+        the table plus `_partition` (Int32); deleted, superseded and expired
+        (`Position.expired_ms`) rows never show.
         """
         ...
 

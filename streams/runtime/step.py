@@ -120,7 +120,7 @@ def advance(
         counts[fate] = counts.get(fate, 0) + sum(offset >= stop for offset in offsets)
     low = memory.marks.low(memory.now)
     position = replace(
-        memory.position.with_counts(counts),
+        memory.position.with_counts(counts).with_expired(outcome.expire_before_ms),
         next_offset=memory.now.offset,
         watermark_ms=memory.now.watermark_ms,
         filter_next=memory.now.filter,

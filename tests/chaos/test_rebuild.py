@@ -17,7 +17,7 @@ from streams.runtime.avro import Decoder, RegistrySource, SchemaSource
 from streams.runtime.dead_letters import KafkaOutbox
 from streams.runtime.rebuild import Differs, Progress, Rebuild, Report, abort
 from streams.runtime.sink import Sink, SinkError
-from tests.chaos.load import Load, clicks, scores
+from tests.chaos.load import DAY_MS, Load, clicks, scores
 from tests.chaos.processes import background, until
 from tests.chaos.rig import Rig
 
@@ -176,6 +176,24 @@ def test_a_lost_store_is_rebuilt_to_the_same_digest(rigs: Callable[..., Rig]) ->
     assert report.comparison is None  # there was nothing left to compare with
     assert digest.summary(digest.digest(sink, report.version)) == before
     assert rig.ends(rig.topic("boards").dead_letters) == letters  # told once, not again
+
+
+@pytest.mark.timeout(180)
+def test_what_expired_counts_for_neither_version(rigs: Callable[..., Rig]) -> None:
+    """The store deletes a little with each write, so the versions are at different points of it."""
+    rig = rigs(19)
+    rig.create("boards")
+    long_ago = (
+        (name, key, {**row, "event_time": row["event_time"] - 500 * DAY_MS})
+        for name, key, row in scores(19, RECORDS)
+    )
+    fed(rig, "boards", long_ago)
+    rig.worker("boards", rows_max=1_000)
+    sink = rig.sink("boards")
+    rig.drained("boards", sink)
+    fed(rig, "boards", scores(20, 100))
+    rig.drained("boards", sink)
+    equal(rebuild(rig, "boards", sink))
 
 
 @pytest.mark.timeout(120)

@@ -126,18 +126,28 @@ class ClickHouseSink:
         out before FINAL picks the newest; where a merge was faster, the row they replaced is gone.
         """
         shape = {**self.model.table(table).columns, "_partition": pl.Int32}
+        time = self.model.table(table).time
         upto: dict[int, int] = {}
+        since: dict[int, int] = {}
         for (_, at), position in self.positions(version).items():
             upto[at] = max(position.next_offset, upto.get(at, 0))
+            since[at] = max(position.expired_ms.get(table, -(2**63)), since.get(at, -(2**63)))
         sql = (
             f"SELECT {', '.join(f'`{c}`' for c in shape)} "
             f"FROM {ddl.rows(self.model.name, table, version)} FINAL "
             "PREWHERE _version <= "
             "transform(_partition, {partitions:Array(Int32)}, {offsets:Array(UInt64)}, 0) "
-            "WHERE {partition:Nullable(Int32)} IS NULL OR _partition = {partition:Nullable(Int32)}"
+            "WHERE ({partition:Nullable(Int32)} IS NULL "
+            "OR _partition = {partition:Nullable(Int32)})"
         )
+        if time is not None:
+            sql += (
+                f" AND `{time}` >= "
+                "transform(_partition, {partitions:Array(Int32)}, {since:Array(Int64)}, 0)"
+            )
         parameters = {
             "partition": partition,
+            "since": list(since.values()),
             "partitions": list(upto),
             "offsets": list(upto.values()),
         }

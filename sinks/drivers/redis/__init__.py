@@ -7,6 +7,7 @@ comes back in an older state is noticed by the fence, and the worker folds again
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -36,6 +37,7 @@ EXPIRED_ROWS_MAX = 2_000
 _PAGE = 500
 _BUCKET_ROWS_MAX = 10_000
 _BOARD_HEAD = 500
+_EVER = -math.inf
 _FRAME_ROWS_MAX = 50_000
 
 
@@ -115,7 +117,9 @@ class RedisSink:
         shape = self.model.table(table)
         for at in self._partitions(version) if partition is None else [partition]:
             prefix = keys.prefix(self.model.name, version, at)
-            for texts in _pages(self._row_texts(prefix, shape), _FRAME_ROWS_MAX):
+            stored = self._positions(version, [at]).values()
+            since_ms = max((one.expired_ms.get(table, _EVER) for one in stored), default=_EVER)
+            for texts in _pages(self._row_texts(prefix, shape, since_ms), _FRAME_ROWS_MAX):
                 yield decoded(texts, shape.columns).with_columns(
                     pl.lit(at, pl.Int32).alias("_partition")
                 )
@@ -191,9 +195,9 @@ class RedisSink:
             found |= {(t.decode(), partition): Position.decode(p) for t, p in stored.items()}
         return found
 
-    def _row_texts(self, prefix: str, shape: Table | Ranking) -> Iterator[bytes]:
+    def _row_texts(self, prefix: str, shape: Table | Ranking, since_ms: float) -> Iterator[bytes]:
         kind = "t" if isinstance(shape, Table) else "m"
-        for buckets in _pages(self._buckets(prefix, shape.name), _PAGE):
+        for buckets in _pages(self._buckets(prefix, shape.name, since_ms), _PAGE):
             hashes = self._hashes(_names(prefix, kind, shape.name, buckets))
             if isinstance(shape, Table):
                 for bucket, fields in zip(buckets, hashes, strict=True):
@@ -215,10 +219,12 @@ class RedisSink:
                     order += page
                 yield order
 
-    def _buckets(self, prefix: str, table: str) -> Iterator[bytes]:
+    def _buckets(self, prefix: str, table: str, since_ms: float) -> Iterator[bytes]:
         with translated():
             seen = {
-                bucket for bucket, _ in self._client.zscan_iter(f"{prefix}b:{table}", count=_PAGE)
+                bucket
+                for bucket, time_ms in self._client.zscan_iter(f"{prefix}b:{table}", count=_PAGE)
+                if time_ms >= since_ms
             }
         return iter(sorted(seen))
 
