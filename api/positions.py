@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -31,8 +30,8 @@ AFTER = "Headrace-After"
 
 WAIT_MS = 2_000
 WAIT_MS_MAX = 10_000
-LOOK_MS = (2, 50)
-"""First and longest pause between two looks at the read model's position."""
+LOOK_MS = 5
+"""Pause between two looks at a read model's position while reads wait for it."""
 POSITIONS_MAX = 64
 _ONE = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,9})/(\d{1,18})", re.ASCII)
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.ASCII)
@@ -61,11 +60,39 @@ class After:
         return all(applied.get(place, 0) > offset for place, offset in self.offsets.items())
 
 
+class Looks:
+    """One look at a read model's position for all reads that wait for it, however many."""
+
+    def __init__(self, source: AppliedSource) -> None:
+        self._source = source
+        self._next: asyncio.Task[Mapping[Partition, int]] | None = None
+
+    async def next(self) -> Mapping[Partition, int]:
+        """What the next look finds; raises what it raises."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._look())
+            # The reads may be gone by then; its failure is theirs to tell, not the loop's.
+            self._next.add_done_callback(lambda look: look.cancelled() or look.exception())
+        return await asyncio.shield(self._next)
+
+    async def _look(self) -> Mapping[Partition, int]:
+        try:
+            await asyncio.sleep(LOOK_MS / 1_000)
+            return await self._source.applied()
+        finally:
+            self._next = None
+
+
 class Waiting:
     """Bounds the reads that wait at once, so that they cannot take all places of the server."""
 
     def __init__(self, most: int) -> None:
         self._free = most
+        self._looks: dict[int, Looks] = {}
+
+    def looks(self, source: AppliedSource) -> Looks:
+        """The looks that all waiting reads of a source share; sources live as long as the app."""
+        return self._looks.setdefault(id(source), Looks(source))
 
     def __enter__(self) -> None:
         if self._free <= 0:
@@ -151,22 +178,20 @@ async def wait_for(
     applied = await source.applied()
     if not wanted.passed(applied):
         with waiting:
-            applied = await _wait(wanted, source)
+            applied = await _wait(wanted, applied, waiting.looks(source))
     return _text({place: at - 1 for place, at in applied.items() if at > 0})
 
 
-async def _wait(wanted: After, source: AppliedSource) -> Mapping[Partition, int]:
-    deadline_s = time.monotonic() + wanted.wait_ms / 1_000
-    pause_ms, pause_ms_max = LOOK_MS
-    while True:
-        applied = await source.applied()
-        if wanted.passed(applied):
-            return applied
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise _not_yet(wanted, applied)
-        await asyncio.sleep(min(pause_ms / 1_000, left_s))
-        pause_ms = min(2 * pause_ms, pause_ms_max)
+async def _wait(
+    wanted: After, applied: Mapping[Partition, int], looks: Looks
+) -> Mapping[Partition, int]:
+    try:
+        async with asyncio.timeout(wanted.wait_ms / 1_000):
+            while not wanted.passed(applied):
+                applied = await looks.next()
+    except TimeoutError:
+        raise _not_yet(wanted, applied) from None
+    return applied
 
 
 def _not_yet(wanted: After, applied: Mapping[Partition, int]) -> Problem:
