@@ -15,6 +15,7 @@ VIOLATED_CONSTRAINT = 469
 
 TRANSIENT = {
     164: "READONLY",
+    192: "UNKNOWN_USER",
     202: "TOO_MANY_SIMULTANEOUS_QUERIES",
     225: "NO_ZOOKEEPER",
     241: "MEMORY_LIMIT_EXCEEDED",
@@ -23,8 +24,10 @@ TRANSIENT = {
     252: "TOO_MANY_PARTS",
     285: "TOO_FEW_LIVE_REPLICAS",
     439: "CANNOT_SCHEDULE_TASK",
+    497: "ACCESS_DENIED",
+    516: "AUTHENTICATION_FAILED",
 }
-"""Refusals that waiting, freeing space or a failover can end."""
+"""Refusals of no row in particular: waiting, freeing space, a failover or an operator ends them."""
 
 UNKNOWN_OUTCOME = {
     159: "TIMEOUT_EXCEEDED",

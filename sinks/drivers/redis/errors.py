@@ -40,7 +40,8 @@ def translated() -> Iterator[None]:
     except _TRANSIENT_ERRORS as error:
         raise SinkRejected(f"{type(error).__name__}: {error}", transient=True) from error
     except (redis.AuthenticationError, redis.AuthorizationError) as error:
-        raise SinkRejected(str(error)) from error
+        # No row is to blame; an operator who mends the password finds the worker waiting.
+        raise SinkRejected(str(error), transient=True) from error
     except redis.ResponseError as error:
         raise SinkRejected(str(error), transient=str(error).startswith(TRANSIENT)) from error
     except (redis.RedisError, OSError) as error:
