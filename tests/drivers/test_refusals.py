@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-import redis
 from clickhouse_connect.driver.exceptions import DatabaseError
+from redis import exceptions as redis
 
 from sinks.drivers.clickhouse import errors as clickhouse
 from sinks.drivers.redis import errors as valkey
