@@ -70,7 +70,10 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with opener() as services:
             app.state.services = services
-            yield
+            try:
+                yield
+            finally:
+                await app.state.waiting.close()
 
     app = FastAPI(
         title="Headrace",

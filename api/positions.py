@@ -75,6 +75,12 @@ class Looks:
             self._next.add_done_callback(lambda look: look.cancelled() or look.exception())
         return await asyncio.shield(self._next)
 
+    async def close(self) -> None:
+        """End a look whose reads have gone, before its source is closed under it."""
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.wait([self._next])
+
     async def _look(self) -> Mapping[Partition, int]:
         try:
             await asyncio.sleep(LOOK_MS / 1_000)
@@ -93,6 +99,11 @@ class Waiting:
     def looks(self, source: AppliedSource) -> Looks:
         """The looks that all waiting reads of a source share; sources live as long as the app."""
         return self._looks.setdefault(id(source), Looks(source))
+
+    async def close(self) -> None:
+        """End all looks."""
+        for looks in self._looks.values():
+            await looks.close()
 
     def __enter__(self) -> None:
         if self._free <= 0:
