@@ -28,8 +28,6 @@ from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
 
-START_TIMEOUT_S = 30.0
-
 log = structlog.get_logger()
 
 

@@ -79,7 +79,6 @@ class Reader(threading.Thread):
         self._linger_s = linger_ms / 1000
         self._idle_s = idle_ms / 1000
         self._slots = threading.Semaphore(spans_max)
-        self._spans_max = spans_max
         self._out = 0
         self._lock = threading.Lock()
         self._pending: dict[int, Pending] = {}
