@@ -46,7 +46,8 @@ class DeclarationError(ValueError):
 class TopicDeclaration(BaseModel):
     """One `[[topic]]` of a `topics.toml`; durations are milliseconds.
 
-    `config` holds further Kafka topic settings, passed through as they are.
+    `config` holds further Kafka topic settings, passed through as they are. `decides` makes it the
+    event topic of the decider of that command topic, `derived_from` a derived topic.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -65,6 +66,8 @@ class TopicDeclaration(BaseModel):
     out_of_orderness_ms: int = Field(default=0, ge=0)
     future_skew_ms: int = Field(default=60_000, ge=0)
     columnar: bool = True
+    decides: str | None = None
+    derived_from: list[str] = Field(default_factory=list)
     config: dict[str, str] = Field(default_factory=dict)
 
 
@@ -129,6 +132,7 @@ def declared(system: str, root: Path = SCHEMAS) -> SystemDeclaration:
     for topic in declaration.topics:
         _check_topic(declaration, topic)
     _check_carried(declaration)
+    _check_decided(declaration)
     return declaration
 
 
@@ -258,3 +262,25 @@ def _check_carried(system: SystemDeclaration) -> None:
     carried = {record for topic in system.topics for record in topic.records}
     for record in system.records.keys() - carried:
         raise DeclarationError(f"{system.newest(record).path}: no topic carries {record}")
+
+
+def _check_decided(system: SystemDeclaration) -> None:
+    """A decider's two topics belong together, and nothing of its log may ever go (rule A1)."""
+    topics = {topic.name: topic for topic in system.topics}
+    for topic in system.topics:
+        where = f"{system.folder / 'topics.toml'}: {topic.name}"
+        for source in topic.derived_from:
+            if source not in topics:
+                raise DeclarationError(f"{where}: derived_from {source} is not declared here")
+        if topic.decides is None:
+            continue
+        commands = topics.get(topic.decides)
+        if commands is None:
+            raise DeclarationError(f"{where}: decides {topic.decides}, which is not declared here")
+        if commands.partitions != topic.partitions:
+            raise DeclarationError(
+                f"{where}: {topic.partitions} partitions, but {commands.name} has "
+                f"{commands.partitions}; commands and events of a key share a partition number"
+            )
+        if topic.cleanup_policy != "delete":
+            raise DeclarationError(f"{where}: events of a decider are never compacted")

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from streams.runtime.topic import RecordType, Topic
+{runtime}from streams.runtime.topic import RecordType, Topic
 '''
 
 
@@ -41,7 +41,9 @@ def render(system: SystemDeclaration) -> str:
     names += [topic_constant(system.name, topic.name) for topic in system.topics]
     for name in {n for n in names if names.count(n) > 1}:
         raise DeclarationError(f"{system.folder}: {name} would be both a record and a topic")
-    head = _HEAD.format(system=system.name, standard=_standard(types, records))
+    decides = any(topic.decides for topic in system.topics)
+    control = "from streams.runtime.decider.records import CONTROL_RECORDS\n" if decides else ""
+    head = _HEAD.format(system=system.name, standard=_standard(types, records), runtime=control)
     aliases = [s for s in types.definitions.values() if not s.startswith("class")]
     classes = [s for s in types.definitions.values() if s.startswith("class")]
     top = head + ("\n" + "".join(aliases) if aliases else "")
@@ -148,11 +150,14 @@ def _topic(system: SystemDeclaration, topic: TopicDeclaration) -> str:
         for record in topic.records:
             for why in not_columnar(system.newest(record).schema, record):
                 raise DeclarationError(f"{topic.name} cannot be columnar = true: {why}")
-    records = "".join(f"{constant(record)}, " for record in topic.records)
+    names = [constant(record) for record in topic.records]
+    if topic.decides:
+        names.append("*CONTROL_RECORDS")
+    records = "".join(f"{name}, " for name in names)
     lines = [
         f"{topic_constant(system.name, topic.name)} = Topic(",
         f"    name={literal(topic.name)},",
-        f"    records=({records.rstrip() if len(topic.records) == 1 else records.rstrip(', ')}),",
+        f"    records=({records.rstrip() if len(names) == 1 else records.rstrip(', ')}),",
         f"    key={literal(topic.key)},",
         f"    event_time={literal(topic.event_time) if topic.event_time else None},",
         f"    partitions={topic.partitions},",
@@ -165,6 +170,11 @@ def _topic(system: SystemDeclaration, topic: TopicDeclaration) -> str:
         f"    future_skew_ms={_grouped(topic.future_skew_ms)},",
         f"    columnar={topic.columnar},",
     ]
+    if topic.decides:
+        lines.append(f"    decides={literal(topic.decides)},")
+    if topic.derived_from:
+        sources = "".join(f"{literal(source)}, " for source in topic.derived_from)
+        lines.append(f"    derived_from=({sources.rstrip()}),")
     if topic.config:
         inner = "".join(f"        {literal(k)}: {literal(v)},\n" for k, v in topic.config.items())
         lines.append(f"    extra={{\n{inner}    }},")

@@ -26,6 +26,8 @@ class Fate(StrEnum):
     """Dropped on purpose by a rule of the system (a bot, a banned player)."""
     STALE = "stale"
     """Refused by the reader rule: written by a deposed decider, or a repeated source."""
+    CONTROL = "control"
+    """Written by the runtime for the runtime: a claim, a heartbeat."""
 
 
 class RowsLost(RuntimeError):

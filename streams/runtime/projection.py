@@ -9,7 +9,10 @@ from typing import Any, Protocol, TypeVar
 import polars as pl
 
 from streams.runtime.batch import Batch
+from streams.runtime.decider.rules import Decider
+from streams.runtime.derivation.rules import Derivation
 from streams.runtime.outcome import Outcome
+from streams.runtime.reactor.rules import Reactor
 from streams.runtime.sink import Changes, ReadModel, Sink
 from streams.runtime.topic import Topic
 
@@ -69,7 +72,10 @@ class System:
 
     name: str
     title: str
-    projections: tuple[Projection, ...]
+    projections: tuple[Projection, ...] = ()
+    deciders: tuple[Decider, ...] = ()
+    reactors: tuple[Reactor, ...] = ()
+    derivations: tuple[Derivation, ...] = ()
 
 
 SinkFactory = Callable[[Projection], Sink]

@@ -53,6 +53,10 @@ class Topic:
     drives the watermark, or is None where a topic has no event time. `columnar` says that
     every record type decodes without the row fallback (a test pins it).
     Durations are milliseconds; `retention_ms` -1 keeps everything.
+
+    `decides` names the command topic of which this is the decider's event topic; readers then
+    apply the reader rule A2. `derived_from` names the topics that derivations fill this one from;
+    readers then apply rule B2.
     """
 
     name: str
@@ -68,6 +72,8 @@ class Topic:
     out_of_orderness_ms: int = 0
     future_skew_ms: int = 60_000
     columnar: bool = True
+    decides: str | None = None
+    derived_from: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, fullname: str) -> RecordType:

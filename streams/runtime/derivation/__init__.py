@@ -1,0 +1,1 @@
+"""Derivations: agents that repartition or fan out one topic into another."""
