@@ -5,6 +5,10 @@ and nonce), its sequence number and the offset of its command (rule A1). With fi
 headers of a whole batch are joined and read as columns. A claim has no such header: its own
 offset is the epoch, its nonce is in its value.
 
+The second header of an event is `headrace-cause`: the time of what caused it (the command's append
+time, or the time the timer was set to) and, of a timer, its name. A fold of the events alone needs
+it, and only it tells a timer's event from a command's.
+
 The other headers are text. An event repeats those of its command, so that any owner can answer
 and recover idempotency keys from the events alone.
 """
@@ -12,7 +16,7 @@ and recover idempotency keys from the events alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +24,7 @@ import numpy as np
 from streams.runtime.decider.rules import Envelope
 
 DECISION = "headrace-decision"
+CAUSE = "headrace-cause"
 CORRELATION_ID = "headrace-correlation-id"
 REPLY_TO = "headrace-reply-to"
 IDEMPOTENCY_KEY = "headrace-idempotency-key"
@@ -27,6 +32,8 @@ FINGERPRINT = "headrace-fingerprint"
 SUBJECT = "headrace-subject"
 
 _DECISION = struct.Struct(">q16sqq")
+DECISION_BYTES = _DECISION.size
+_TIME = struct.Struct(">q")
 DECISION_DTYPE = np.dtype(
     [("claim_offset", ">i8"), ("nonce", "V16"), ("seq", ">i8"), ("source_offset", ">i8")]
 )
@@ -62,6 +69,37 @@ class Decision:
         """The inverse of `pack`; raises `struct.error` for another length."""
         claim_offset, nonce, seq, source_offset = _DECISION.unpack(raw)
         return cls(claim_offset, nonce.hex(), seq, source_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What an event was decided for: a command at its append time, or a timer at its time."""
+
+    time_ms: int
+    timer: str = ""
+    """The timer's name; "" for a command."""
+
+    def pack(self) -> bytes:
+        """The bytes of the header."""
+        return _TIME.pack(self.time_ms) + self.timer.encode()
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Cause:
+        """The inverse of `pack`; raises `ValueError` or `struct.error` for other bytes."""
+        (time_ms,) = _TIME.unpack_from(raw)
+        return cls(time_ms, raw[_TIME.size :].decode())
+
+
+def is_timer(headers: Iterable[tuple[str, bytes | None]] | None) -> bool:
+    """Whether a record with these headers is a timer's event."""
+    return any(name == CAUSE and len(raw or b"") > _TIME.size for name, raw in headers or ())
+
+
+def decision_header(headers: Sequence[tuple[str, bytes]] | None) -> bytes | None:
+    """The decision header of a record, unread; it must be the first one."""
+    if not headers or headers[0][0] != DECISION:
+        return None
+    return headers[0][1]
 
 
 def envelope_headers(envelope: Envelope) -> Headers:
