@@ -28,6 +28,9 @@ Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 
+_PLACE = ("offset", "index", "prev_offset", "prev_index")
+_FIELDS = ("partition", "partitions", *_PLACE, "watermark_ms")
+_LAST = ("offset", "index", "partitions")
 _UNHEARD = 2**62
 """Stands for the watermark of a source that has not been heard of: it bounds nothing."""
 
@@ -120,28 +123,27 @@ def accept(
     codes = np.full(len(headers), Verdict.FOREIGN, np.uint8)
     clock = _Clock(state.sources, len(headers))
     sources = dict(state.sources)
-    for rows in _by_source(headers):
-        mine = headers[rows]
-        name = f"{int(mine['id'][0]):016x}/{int(mine['partition'][0])}"
+    ids = headers["id"].astype(np.uint64)
+    fields = {name: headers[name].astype(np.int64) for name in _FIELDS}
+    for rows in _by_source(ids, fields["partition"]):
+        mine = {name: column[rows] for name, column in fields.items()}
+        name = f"{int(ids[rows[0]]):016x}/{mine['partition'][0]}"
         last = sources.get(name) or SourceState(*NONE, NO_WATERMARK, 0)
         codes[rows] = verdicts = _verdicts(mine, (last.offset, last.index))
         taken = np.flatnonzero(verdicts == Verdict.ACCEPTED)
         if taken.size:
-            moved = mine[taken]
-            watermark_ms = clock.tell(name, rows[taken], moved)
-            offset, index, partitions = (
-                int(moved[-1][f]) for f in ("offset", "index", "partitions")
+            now_ms = clock.tell(
+                name, rows[taken], mine["watermark_ms"][taken], mine["partitions"][taken]
             )
-            sources[name] = SourceState(offset, index, watermark_ms, partitions)
-    beats = (headers["index"] == HEARTBEAT) & (headers["partition"] >= 0)
-    codes[beats] = Verdict.HEARTBEAT
+            offset, index, partitions = (int(mine[f][taken[-1]]) for f in _LAST)
+            sources[name] = SourceState(offset, index, now_ms, partitions)
+    codes[(fields["index"] == HEARTBEAT) & (fields["partition"] >= 0)] = Verdict.HEARTBEAT
     running = clock.run(topics, before_ms, bound_ms)
     return Accepted(codes, running[:-1], replace(state, sources=sources), int(running[-1]))
 
 
-def _by_source(headers: Headers) -> Iterator[Words]:
+def _by_source(ids: npt.NDArray[np.uint64], partitions: Words) -> Iterator[Words]:
     """The indexes of each source's records; those without a source are left out."""
-    ids, partitions = headers["id"].astype(np.uint64), headers["partition"].astype(np.int64)
     if not ids.size:
         return
     codes = partitions
@@ -155,34 +157,28 @@ def _by_source(headers: Headers) -> Iterator[Words]:
             yield rows
 
 
-def _verdicts(mine: Headers, last: tuple[int, int]) -> Codes:
+def _verdicts(mine: Mapping[str, Words], last: tuple[int, int]) -> Codes:
     """Verdicts on the records of one source, heartbeats taken like others."""
-    offset, index, prev_offset, prev_index = (
-        mine[name].astype(np.int64) for name in ("offset", "index", "prev_offset", "prev_index")
-    )
+    offset, index, prev_offset, prev_index = (mine[name] for name in _PLACE)
     before_offset = np.concatenate([[last[0]], offset[:-1]])
     before_index = np.concatenate([[last[1]], index[:-1]])
     fresh = _after(offset, index, before_offset, before_index)
     hole = _after(prev_offset, prev_index, before_offset, before_index)
-    codes = np.zeros(len(mine), np.uint8)
+    codes = np.zeros(offset.size, np.uint8)
     odd = np.flatnonzero(~fresh | hole)
     if not odd.size:
         return codes
     # Up to the first odd one each record follows the one before it; from there, one by one.
     begin = int(odd[0])
     last = (int(before_offset[begin]), int(before_index[begin]))
-    for row, at, prev in zip(
-        range(begin, len(mine)),
-        zip(offset[begin:].tolist(), index[begin:].tolist(), strict=True),
-        zip(prev_offset[begin:].tolist(), prev_index[begin:].tolist(), strict=True),
-        strict=True,
-    ):
-        if at <= last:
+    rest = (column[begin:].tolist() for column in (offset, index, prev_offset, prev_index))
+    for row, (at, place, prev_at, prev_place) in enumerate(zip(*rest, strict=True), begin):
+        if (at, place) <= last:
             codes[row] = Verdict.REPEAT
-        elif prev > last:
+        elif (prev_at, prev_place) > last:
             codes[row] = Verdict.HOLE
         else:
-            last = at
+            last = (at, place)
     return codes
 
 
@@ -201,18 +197,17 @@ class _Clock:
         self._news: list[tuple[int, str, int]] = []
         """Records that a source is first heard of with, or that change its partitions."""
 
-    def tell(self, name: str, rows: Words, moved: Headers) -> int:
+    def tell(self, name: str, rows: Words, watermarks: Words, partitions: Words) -> int:
         """The records of one source that count; returns its watermark after them."""
         known = self._sources.get(name)
         line = np.full(self._records + 1, NO_WATERMARK, np.int64)
-        line[rows + 1] = moved["watermark_ms"]
+        line[rows + 1] = watermarks
         if known is not None:
             line[0] = known.watermark_ms
         np.maximum.accumulate(line, out=line)
         if known is None:
             line[: rows[0] + 1] = _UNHEARD
         self._lines[name] = line
-        partitions = moved["partitions"].astype(np.int64)
         news = np.diff(partitions, prepend=known.partitions if known else -1) != 0
         self._news += [(int(rows[n]), name, int(partitions[n])) for n in np.flatnonzero(news)]
         return int(line[-1])
