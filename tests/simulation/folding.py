@@ -70,7 +70,7 @@ class FaultySink:
         self._line()
         if world.dice(0.01, "disk full"):
             raise SinkRejected("no space left", transient=True)
-        if world.dice(0.03, "write on its way for long"):
+        if world.dice(0.08, "write on its way for long"):
             self._process.wait(world.between(10, 4_000))
         if world.dice(0.03, "died before the write"):
             self._process.crash()

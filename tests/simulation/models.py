@@ -19,7 +19,7 @@ from streams.runtime.derivation.fold import as_projection
 from streams.runtime.derivation.rules import Derivation
 from streams.runtime.outcome import Fate, Outcome
 from streams.runtime.projection import Projection
-from streams.runtime.sink import Changes, ReadModel, Table, Upsert
+from streams.runtime.sink import Changes, Rank, Ranking, RankMerge, ReadModel, Table, Upsert
 from streams.runtime.topic import Topic
 from streams.runtime.window import tumbling
 from tests.runtime import clicks
@@ -76,7 +76,7 @@ def encode_moves(_: str, frame: pl.DataFrame) -> Iterator[tuple[bytes, bytes]]:
 DERIVING: Projection = as_projection(DERIVATION, encode_moves)
 
 BALANCES = Table("balances", {"account": pl.String}, {"balance": pl.Int64, "holds": pl.Int64})
-TOTALS = Table("totals", {"place": pl.String}, {"total": pl.Int64, "moves": pl.Int64})
+TOTALS = Ranking("totals", {"board": pl.String}, "place")
 State = Mapping[str, tuple[int, int]]
 
 
@@ -105,19 +105,19 @@ class Balances:
 
 
 class Totals:
-    """Moves → totals by place, added up."""
+    """Moves → totals by place. The *store* adds up: what lands twice shows."""
 
-    def start(self, stored: Mapping[str, pl.DataFrame]) -> State:
-        return _rows(stored[TOTALS.name], TOTALS)
+    def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
+        return None
 
-    def fold(self, state: State, batch: Batch) -> tuple[State, Outcome]:
-        new = dict(state)
-        for _, row in batch.rows():
-            total, moves = new.get(row.place, (0, 0))
-            new[row.place] = (total + row.amount, moves + 1)
-        return new, _outcome(TOTALS, state, new, batch.height, batch.height)
+    def fold(self, state: None, batch: Batch) -> tuple[None, Outcome]:
+        rows = batch.frame.group_by(pl.lit("all").alias("board"), "place").agg(
+            pl.col("amount").sum().alias("score"), pl.col(OFFSET).max().alias("reached_ms")
+        )
+        changes = [Rank(TOTALS, RankMerge.SUM, rows)] if rows.height else []
+        return None, Outcome(changes, {Fate.APPLIED: batch.height})
 
-    def provisional(self, state: State) -> list[Changes]:
+    def provisional(self, state: None) -> list[Changes]:
         return []
 
 
@@ -133,8 +133,9 @@ def _outcome(table: Table, old: State, new: State, applied: int, height: int) ->
     return Outcome([Upsert(table, rows)] if changed else [], counts)
 
 
-def _projection(name: str, topic: Topic, fold: Any, table: Table) -> Projection:
-    return Projection(name, topic, fold, ReadModel(name, (table,)), "memory", (table.name,))
+def _projection(name: str, topic: Topic, fold: Any, table: Table | Ranking) -> Projection:
+    restores = (table.name,) if isinstance(table, Table) else ()
+    return Projection(name, topic, fold, ReadModel(name, (table,)), "memory", restores)
 
 
 WINDOW_MS, LATENESS_MS = 1_000, 2_000

@@ -201,8 +201,8 @@ def balances_equal(town: Any, events: dict[int, list[Accepted]]) -> None:
     assert stored(town, "sim-balances", "balances") == wanted
 
 
-def moves(town: Any, partition: int) -> Iterator[tuple[tuple[str, int], int, int, Any]]:
-    """The derived records that count, by rule B2: source, its offset and index, row."""
+def moves(town: Any, partition: int) -> Iterator[tuple[int, tuple[str, int], int, int, Any]]:
+    """The derived records that count, by rule B2: offset, source, its offset and index, row."""
     codec = models._CODEC
     last: dict[tuple[str, int], tuple[int, int]] = {}
     log = town.broker.log(models.MOVES.name, partition)
@@ -219,7 +219,7 @@ def moves(town: Any, partition: int) -> Iterator[tuple[tuple[str, int], int, int
             continue
         last[place] = (offset, index)
         if index != HEARTBEAT:
-            yield place, offset, index, row
+            yield at, place, offset, index, row
 
 
 def moves_equal(town: Any, events: dict[int, list[Accepted]]) -> None:
@@ -232,10 +232,10 @@ def moves_equal(town: Any, events: dict[int, list[Accepted]]) -> None:
     found: Counter[Any] = Counter()
     totals: dict[Any, tuple[int, int]] = {}
     for partition in range(models.MOVES.partitions):
-        for (_, source), offset, index, row in moves(town, partition):
+        for at, (_, source), offset, index, row in moves(town, partition):
             found[source, offset, index, row] += 1
-            total, count = totals.get((row.place, partition), (0, 0))
-            totals[row.place, partition] = (total + row.amount, count + 1)
+            total, _ = totals.get(("all", row.place, partition), (0, 0))
+            totals["all", row.place, partition] = (total + row.amount, at)
     assert found == wanted, f"missing {wanted - found}, too many {found - wanted}"
     assert stored(town, "sim-totals", "totals") == totals
 

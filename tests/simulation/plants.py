@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import polars as pl
+
 from sinks.drivers import memory
 from streams.runtime import step
 from streams.runtime.decider import filter as rule
@@ -182,16 +184,12 @@ def lateness_of_the_batch() -> Iterator[None]:
 
     def read(topic: Any, span: Span, decode: Any, now: Any) -> Any:
         reading = original(topic, span, decode, now)
-        after = rule_literal(reading.batch.watermark_ms)
+        after = pl.lit(reading.batch.watermark_ms, pl.Int64)
         frames = {n: f.with_columns(_watermark=after) for n, f in reading.batch.frames.items()}
         return replace(reading, batch=replace(reading.batch, frames=frames))
 
     with patch.object(pump, "read", read):
         yield
-
-
-def rule_literal(value: int) -> Any:
-    return pump.pl.lit(value, pump.pl.Int64)
 
 
 @contextmanager
