@@ -199,16 +199,12 @@ class LaneApp(faust.App):  # type: ignore[misc]
             self.ended.set_result(error)
 
 
-async def build_app(
-    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
-) -> LaneApp:
-    """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
-    that Faust may keep files in.
-    """
+async def new_app(name: str, settings: Kafka, web_port: int, data: Path) -> LaneApp:
+    """A Faust app without agents. `data` is a folder that Faust may keep files in."""
     await asyncio.to_thread(data.mkdir, parents=True, exist_ok=True)
     app = LaneApp(
         name,
-        broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
+        broker=f"kafka://{settings.bootstrap_servers}",
         store="memory://",
         datadir=data,
         web_port=web_port,
@@ -218,7 +214,21 @@ async def build_app(
         loop=asyncio.get_running_loop(),
     )
     app.ended = app.loop.create_future()
-    app.lanes = [Lane(app, projection, wiring) for projection, wiring in projections]
-    for lane in app.lanes:
-        await app.add_runtime_dependency(lane)
+    app.lanes = []
+    return app
+
+
+async def add(app: LaneApp, lane: Lane) -> None:
+    """Let the app run a lane; nothing reads before the app starts."""
+    app.lanes.append(lane)
+    await app.add_runtime_dependency(lane)
+
+
+async def build_app(
+    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
+) -> LaneApp:
+    """A Faust app with one lane per projection; nothing reads before it starts."""
+    app = await new_app(name, projections[0][1].kafka, web_port, data)
+    for projection, wiring in projections:
+        await add(app, Lane(app, projection, wiring))
     return app
