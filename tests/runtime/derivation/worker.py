@@ -22,8 +22,8 @@ from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
 from streams.runtime.derivation.fold import Encode
 from streams.runtime.derivation.rules import Derivation
-from streams.runtime.derivation.service import DerivationLane
-from streams.runtime.lane.service import Wiring, add, new_app
+from streams.runtime.derivation.service import deriving
+from streams.runtime.lane.service import Wiring, build_app
 from streams.runtime.lane.store import WriteSide
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings
@@ -72,9 +72,9 @@ async def run(prefix: str, folder: Path, schema_id: int) -> None:
         metrics=metrics.default(),
         journals=folder,
     )
-    app = await new_app("test-derivation", brokers, port, folder)
     encode = encoder(GOT, schema_id, TARGET.key)
-    await add(app, DerivationLane(app, derivation(prefix), wiring, encode))
+    agent = deriving(derivation(prefix), wiring, encode)
+    app = await build_app("test-derivation", brokers, [agent], port, folder)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, app.end)
     await app.start()
