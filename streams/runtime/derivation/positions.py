@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaException,
@@ -32,17 +31,18 @@ _NUMBER_MAX = 10**15
 """No offset and no time in milliseconds is longer than this in digits, for 30,000 years."""
 
 
-def to_metadata(position: Position) -> str:
-    """A position as the metadata of an offset. The state at low is left out: a derivation has
-    nothing open, so it is that at next.
+def to_metadata(position: Position, version: int) -> str:
+    """A position as the metadata of an offset, with the derivation's version before it. The state
+    at low is left out: a derivation has nothing open, so it is that at next.
     """
-    return replace(position, filter_low=None).encode().decode()
+    return f"{version} {replace(position, filter_low=None).encode().decode()}"
 
 
-def from_metadata(text: str) -> Position:
-    """The inverse of `to_metadata`; raises `msgspec.ValidationError` or `DecodeError`."""
-    position = Position.decode(text)
-    return replace(position, filter_low=position.filter_next)
+def from_metadata(text: str) -> tuple[Position, int]:
+    """The inverse of `to_metadata`; raises `ValueError` for other text."""
+    version, _, encoded = text.partition(" ")
+    position = Position.decode(encoded)
+    return replace(position, filter_low=position.filter_next), int(version)
 
 
 def longest(sources: int) -> Position:
@@ -86,7 +86,7 @@ class GroupPositions:
                     f"{topic.partitions}: keys would move (rule B6). Declare a new topic"
                 )
         sources = sum(self._partitions(name) for name in derivation.source.derived_from)
-        size = len(to_metadata(longest(sources)))
+        size = len(to_metadata(longest(sources), derivation.version))
         if size > METADATA_BYTES_MAX:
             raise LogMismatch(
                 f"{derivation.name}: its position may need {size} bytes, the broker stores "
@@ -105,14 +105,21 @@ class GroupPositions:
         if place.offset < 0:
             self._check_new(partition)
             return None
+        where = f"{name} on {topic}/{partition}"
         try:
-            return from_metadata(place.metadata or "")
-        except msgspec.MsgspecError as error:
+            position, version = from_metadata(place.metadata or "")
+        except ValueError as error:
             raise LogMismatch(
-                f"{name} on {topic}/{partition}: the group's offset {place.offset} was set by "
-                "something else. Delete the group's offsets; it then derives from the start, and "
-                "readers drop what they have"
+                f"{where}: the group's offset {place.offset} was set by something else. Delete the "
+                "group's offsets; it then derives from the start, and readers drop what they have"
             ) from error
+        if version != self._derivation.version:
+            raise LogMismatch(
+                f"{where}: {self._derivation.target.name} was filled by version {version}, this is "
+                f"{self._derivation.version}: what a row leads to is frozen for the life of a "
+                "topic (rule B6). Derive into a new topic, under a new name"
+            )
+        return position
 
     def _check_new(self, partition: int) -> None:
         """Without a position it begins at the start of the log, which must then hold everything
