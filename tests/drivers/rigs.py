@@ -207,6 +207,10 @@ class S3Rig(ProxiedRig):
     def sink(self) -> Sink:
         return self.opened(self.settings.url)
 
+    def pieces(self) -> list[str]:
+        """The keys of all Parquet objects, in use or not."""
+        return [key for key in self.keys() if key.endswith(".parquet")]
+
     def keys(self) -> list[str]:
         return list(self.bucket.keys(f"{self.model.name}/"))
 

@@ -143,6 +143,6 @@ def _etag(response: BaseHTTPResponse) -> str:
 
 def _refused(response: BaseHTTPResponse) -> Exception:
     if b"<Error>" in response.data:
-        refused: S3Error = S3Error.fromxml(response)
+        refused: Exception = S3Error.fromxml(response)
         return refused
     return SinkUnavailable(f"HTTP {response.status} without a reason")
