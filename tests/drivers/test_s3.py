@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +20,7 @@ from sinks.drivers.s3.manifest import FINAL, Manifest, Piece
 from sinks.drivers.s3.versions import Versions
 from streams.runtime.settings import S3
 from streams.runtime.sink import FenceRefused, ReadModel, SinkRejected, SinkUnavailable, Table
+from tests.drivers.dying import LOG
 from tests.drivers.model import (
     EVENTS,
     SCORES,
@@ -30,11 +36,9 @@ from tests.drivers.model import (
 )
 from tests.drivers.rigs import S3Rig
 from tests.drivers.test_machine import Breaking
-from tests.drivers.writer import Click, Writer, clean
+from tests.drivers.writer import Writer, clean
 
 pytestmark = pytest.mark.stack
-
-LOG = [Click((i % 5, f"c{i % 7}"), gone=i % 11 == 10) for i in range(100)]
 
 
 @pytest.fixture
@@ -96,6 +100,24 @@ def test_a_retry_overwrites_the_same_objects_with_the_same_bytes(rig: S3Rig) -> 
     found.append({key: rig.bucket.get(key)[0] for key in rig.pieces()})
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 2
+
+
+def test_a_worker_killed_at_any_request_loses_and_doubles_nothing(rig: S3Rig) -> None:
+    """kill -9, in turn before and after each kind of request; the next one cuts elsewhere."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for request, when in enumerate(["before", "after"] * 3):
+        command = [sys.executable, "-m", "tests.drivers.dying", rig.model.name, when, str(request)]
+        done = subprocess.run(command, env=environment, check=False)
+        assert done.returncode == -signal.SIGKILL
+        survivor = Writer(rig.sink(), LOG)
+        write = survivor.prepared(4)
+        assert survivor.send(write)
+        assert stored(survivor.sink) == clean(LOG, survivor.next)
+        assert [r[0] for r in sorted(stored(survivor.sink, "events"))] == list(range(survivor.next))
+    survivor.drain()
+    assert stored(survivor.sink) == clean(LOG)
+    used = manifest(rig).pieces() | {one.key for one in manifest(rig).retired}
+    assert set(rig.pieces()) == used
 
 
 def test_a_zombie_cannot_touch_what_is_stored(rig: S3Rig) -> None:
