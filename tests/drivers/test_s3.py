@@ -150,6 +150,25 @@ def test_the_seal_holds_against_a_writer_that_looked_before_it(rig: S3Rig) -> No
     assert stored(sink) == [(0, "a", 6, 0, "", 0)]
 
 
+def test_the_seal_holds_between_two_looks(rig: S3Rig) -> None:
+    """The version was open when the writer looked, its manifest is not any more."""
+    sink: Any = rig.sink()
+    sink.write(1, span(None, 5))
+    versions = Versions(rig.bucket, rig.model.name)
+    before = versions.facts(1)
+
+    class Late(Versions):
+        def facts(self, version: int) -> Any:
+            return before
+
+    rig.sink().seal(1)
+    sink._versions = Late(rig.bucket, rig.model.name)
+    for call in (lambda: sink.load(1, TOPIC, 0), lambda: sink.write(1, span(5, 6))):
+        with pytest.raises(FenceRefused, match="sealed"):
+            call()
+    assert sink.positions(1) == {(TOPIC, 0): at(5)}
+
+
 def test_the_seal_closes_a_partition_that_has_no_manifest_yet(rig: S3Rig) -> None:
     """Its first writer was listed, and sleeps before it writes one."""
     versions = Versions(rig.bucket, rig.model.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sinks.drivers.s3 import frames, plan
@@ -87,22 +87,28 @@ async def test_bounds_at_the_ends_of_a_type(reading: tuple[S3Rig, S3Reader]) -> 
         await reader.query("windows", between={"campaign": (0, 1)})
 
 
+keys_of_few = st.tuples(st.integers(0, 1), st.sampled_from("ab"))
 scripts = st.lists(
     st.tuples(
-        st.dictionaries(
-            st.tuples(st.integers(0, 3), st.sampled_from("ab")), st.integers(0, 3), max_size=3
-        ),
-        st.sets(st.tuples(st.integers(0, 3), st.sampled_from("ab")), max_size=2),
+        st.dictionaries(keys_of_few, st.integers(0, 3), min_size=1, max_size=3),
+        st.sets(keys_of_few, max_size=1),
     ),
     min_size=1,
     max_size=7,
 )
-bounds = st.none() | st.tuples(st.none() | st.integers(0, 3), st.none() | st.integers(0, 4))
+ends = st.none() | st.integers(0, 3)
+bounds = st.none() | st.tuples(ends, ends)
+
+
+replaced = [({(0, "a"): 1}, set()), ({(0, "a"): 3}, set())]
+deleted = [({(0, "a"): 1}, set()), ({(0, "b"): 1}, {(0, "a")})]
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+@example(replaced, None, (0, 2), 0)
+@example(deleted, None, (0, 2), 0)
 @given(scripts, bounds, bounds, st.integers(0, 3))
 def test_every_query_is_a_filter_of_the_newest_rows(
     monkeypatch: pytest.MonkeyPatch, script: list[Any], keys: Any, values: Any, least: int

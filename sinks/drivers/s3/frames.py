@@ -71,15 +71,11 @@ def cuts(table: Table, rows: pl.DataFrame, first: int) -> list[tuple[int, pl.Dat
     return [(int(cut), part) for (cut,), part in parts.items()]
 
 
-def span_of(table: Table, span: range, cut: int, *, whole: bool = False) -> range:
-    """The part of a span that lies in a cut, or all of the cut; the span itself where rows do not
-    know their offset.
-    """
+def span_of(table: Table, span: range, cut: int) -> range:
+    """The part of a span that lies in a cut; all of it where rows do not know their offset."""
     if not has_offset(table):
         return span
     low, high = cut * CUT, (cut + 1) * CUT
-    if whole:
-        return range(low, high)
     return range(*(min(max(at, low), high) for at in (span.start, span.stop)))
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from sinks.drivers.s3 import frames, names, plan
 from sinks.drivers.s3.bucket import Bucket
-from sinks.drivers.s3.manifest import FINAL, Piece
+from sinks.drivers.s3.manifest import Piece
 from streams.runtime.sink import Table
 
 
@@ -62,9 +62,7 @@ class Merging:
             old = self._found[due.start : due.stop]
             rows = self._merged(old, self._found[: due.start], since)
             span = range(min(one.first for one in old), max(one.next for one in old))
-            cut, final = old[0].cut, due.level == FINAL
-            span = frames.span_of(self._table, span, cut, whole=final)
-            new = [self._draft(rows, span, cut=cut, level=due.level)] if len(rows) else []
+            new = [self._draft(rows, span, cut=old[0].cut, level=due.level)] if len(rows) else []
             self._found[due.start : due.stop] = new
 
     def uploaded(self, seq: int) -> list[Piece]:
