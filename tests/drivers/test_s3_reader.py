@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +43,15 @@ async def reading(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[S3Rig,
     reader = S3Reader(rig.model, rig.settings, rows_max=50)
     yield rig, reader
     await reader.close()
+    rig.close()
+
+
+@pytest.fixture
+def lined() -> Iterator[S3Rig]:
+    """A rig for lines."""
+    rig = S3Rig()
+    rig.model = ReadModel(rig.model.name, (LINES,))
+    yield rig
     rig.close()
 
 
@@ -116,34 +126,36 @@ def test_every_query_is_a_filter_of_the_newest_rows(
     """No bound and no filter brings back a value that was replaced or deleted."""
     monkeypatch.setattr(s3, "LIVE_MS", 0)
     monkeypatch.setattr(plan, "FAN", 3)
-    rig, model = S3Rig(), dict[Any, int]()
-    sink = rig.sink()
-    for i, (new, gone) in enumerate(script):
+    model = dict[Any, int]()
+    for new, gone in script:
         model = {key: n for key, n in {**model, **new}.items() if key not in gone}
-        upserts = windows(*((*key, n) for key, n in new.items()))
-        sink.write(1, span(i or None, i + 1, upserts, no_windows(*gone)))
     between = {"start_ms": keys, "clicks": values}
     between = {column: bound for column, bound in between.items() if bound is not None}
-
-    async def found() -> list[Any]:
-        reader = S3Reader(rig.model, rig.settings)
-        where = pl.col("clicks") >= least
-        rows = await reader.query("windows", between=between, where=where)
-        lazily = await reader.collect((await reader.scan("windows", between=between)).filter(where))
-        assert sorted(rows.rows()) == sorted(lazily.rows())
-        await reader.close()
-        return sorted(rows.select("start_ms", "campaign", "clicks").rows())
 
     def inside(value: int, bound: Any) -> bool:
         low, high = bound or (None, None)
         return (low is None or value >= low) and (high is None or value < high)
 
-    assert asyncio.run(found()) == sorted(
-        (*key, n)
-        for key, n in model.items()
-        if n >= least and inside(key[0], keys) and inside(n, values)
-    )
-    rig.close()
+    with closing(S3Rig()) as rig:
+        sink = rig.sink()
+        for i, (new, gone) in enumerate(script):
+            upserts = windows(*((*key, n) for key, n in new.items()))
+            sink.write(1, span(i or None, i + 1, upserts, no_windows(*gone)))
+        assert asyncio.run(found_both_ways(rig, between, pl.col("clicks") >= least)) == sorted(
+            (*key, n)
+            for key, n in model.items()
+            if n >= least and inside(key[0], keys) and inside(n, values)
+        )
+
+
+async def found_both_ways(rig: S3Rig, between: Any, where: pl.Expr) -> list[Any]:
+    """The windows of a query, which are those of a lazy frame."""
+    reader = S3Reader(rig.model, rig.settings)
+    rows = await reader.query("windows", between=between, where=where)
+    lazily = await reader.collect((await reader.scan("windows", between=between)).filter(where))
+    await reader.close()
+    assert sorted(rows.rows()) == sorted(lazily.rows())
+    return sorted(rows.select("start_ms", "campaign", "clicks").rows())
 
 
 def lines(hour: int, rows: int) -> pl.DataFrame:
@@ -164,13 +176,13 @@ def lines(hour: int, rows: int) -> pl.DataFrame:
     )
 
 
-async def test_a_query_for_an_hour_reads_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_query_for_an_hour_reads_an_hour(
+    lined: S3Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Out of a merged object of 24, and out of the tail; of one column less."""
     monkeypatch.setattr(frames, "CUT", 24_000)
     monkeypatch.setattr(frames, "ROW_GROUP_ROWS", 1_000)
-    rig = S3Rig()
-    rig.model = ReadModel(rig.model.name, (LINES,))
-    sink = rig.sink()
+    rig, sink = lined, lined.sink()
     for hour in range(60):
         sink.write(
             1, span(hour * 1_000 or None, (hour + 1) * 1_000, Upsert(LINES, lines(hour, 1_000)))
@@ -194,13 +206,10 @@ async def test_a_query_for_an_hour_reads_an_hour(monkeypatch: pytest.MonkeyPatch
     }
     assert len(await reader.query("lines", between=minute)) == 17
     await reader.close()
-    rig.close()
 
 
-async def test_a_lazy_frame_is_sorted_and_grouped_before_it_is_fetched() -> None:
-    rig = S3Rig()
-    rig.model = ReadModel(rig.model.name, (LINES,))
-    sink = rig.sink()
+async def test_a_lazy_frame_is_sorted_and_grouped_before_it_is_fetched(lined: S3Rig) -> None:
+    rig, sink = lined, lined.sink()
     for partition in range(2):
         sink.write(1, span(None, 500, Upsert(LINES, lines(0, 500)), partition=partition))
     reader = S3Reader(rig.model, rig.settings, rows_max=100)
@@ -219,7 +228,6 @@ async def test_a_lazy_frame_is_sorted_and_grouped_before_it_is_fetched() -> None
     )
     assert [len(one) for one in many] == [20] * 9
     await reader.close()
-    rig.close()
 
 
 async def test_a_frame_that_is_too_old_says_so(reading: tuple[S3Rig, S3Reader]) -> None:
