@@ -21,8 +21,6 @@ from sinks.drivers.s3.errors import Changed, Missing, translated
 from streams.runtime.settings import S3
 from streams.runtime.sink import SinkUnavailable
 
-"""What servers other than Amazon's call themselves."""
-
 _DELETES_MAX = 1_000
 _PRESIGNED = timedelta(minutes=15)
 
