@@ -12,7 +12,6 @@ from dataclasses import replace
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
@@ -20,7 +19,8 @@ from confluent_kafka.admin import AdminClient
 from streams.runtime import kafka
 from streams.runtime.derivation.rules import Derivation
 from streams.runtime.derivation.wire import HEARTBEAT
-from streams.runtime.lane.bounds import LogMismatch
+from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.bounds import LogMismatch, check_partitions
 from streams.runtime.outcome import Fate
 from streams.runtime.position import FilterState, Position, SourceState
 
@@ -72,20 +72,14 @@ class GroupPositions:
         self._checked = False
 
     def check(self) -> None:
-        """Raise `LogMismatch` unless topics and broker are as the derivation needs them, and
-        `UnknownTopic` or `KafkaException`. Asks once.
+        """Raise `LogMismatch` unless the target is as declared and positions fit, and
+        `UnknownTopic` or `KafkaException`. Asks once; the source is checked by the lane.
         """
         if self._checked:
             return
         derivation = self._derivation
-        for topic in (derivation.source, derivation.target):
-            found = self._partitions(topic.name)
-            if found != topic.partitions:
-                raise LogMismatch(
-                    f"{derivation.name}: {topic.name} has {found} partitions, declared are "
-                    f"{topic.partitions}: keys would move (rule B6). Declare a new topic"
-                )
-        sources = sum(self._partitions(name) for name in derivation.source.derived_from)
+        check_partitions(derivation.name, derivation.target, self._bounds(derivation.target.name))
+        sources = sum(self._bounds(name).partitions for name in derivation.source.derived_from)
         size = len(to_metadata(longest(sources), derivation.version))
         if size > METADATA_BYTES_MAX:
             raise LogMismatch(
@@ -97,13 +91,16 @@ class GroupPositions:
     def load(self, partition: int) -> Position | None:
         """The committed position. Raises `LogMismatch` where nothing says what was sent."""
         name, topic = self._derivation.name, self._derivation.source.name
-        asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, partition)])
+        places = [TopicPartition(topic, n) for n in range(self._derivation.source.partitions)]
+        asked = ConsumerGroupTopicPartitions(name, places)
         answer = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)
-        (place,) = answer[name].result(TIMEOUT_S).topic_partitions
+        found = {one.partition: one for one in answer[name].result(TIMEOUT_S).topic_partitions}
+        place = found[partition]
         if place.error is not None:
             raise KafkaException(place.error)
         if place.offset < 0:
-            self._check_new(partition)
+            if all(one.offset < 0 for one in found.values()):
+                self._check_new(partition)
             return None
         where = f"{name} on {topic}/{partition}"
         try:
@@ -122,16 +119,16 @@ class GroupPositions:
         return position
 
     def _check_new(self, partition: int) -> None:
-        """Without a position it begins at the start of the log, which must then hold everything
-        that was not derived yet.
+        """Without any position it is new, or its group's offsets have expired (seven days after it
+        last ran). In the latter case the log must be whole: it is derived again, and readers drop
+        what they have.
         """
         derivation = self._derivation
-        source = kafka.log_bounds(self._admin, derivation.source.name, partition, TIMEOUT_S)
+        source = self._bounds(derivation.source.name, partition)
         if source.start == 0:
             return
         for target in range(derivation.target.partitions):
-            bounds = kafka.log_bounds(self._admin, derivation.target.name, target, TIMEOUT_S)
-            if bounds.end > 0:
+            if self._bounds(derivation.target.name, target).end > 0:
                 raise LogMismatch(
                     f"{derivation.name} on {derivation.source.name}/{partition}: has no position, "
                     f"retention has deleted the log up to {source.start}, and "
@@ -139,10 +136,5 @@ class GroupPositions:
                     "into a new topic"
                 )
 
-    def _partitions(self, topic: str) -> int:
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)
-        try:
-            return len(asked[topic].result(TIMEOUT_S).partitions)
-        except KafkaException:
-            kafka.topic_id(self._admin, topic, TIMEOUT_S)  # says so where there is no such topic
-            raise
+    def _bounds(self, topic: str, partition: int = 0) -> LogBounds:
+        return kafka.log_bounds(self._admin, topic, partition, TIMEOUT_S)
