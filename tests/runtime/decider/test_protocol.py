@@ -218,9 +218,9 @@ def _no_new_claim(patch: pytest.MonkeyPatch) -> None:
 def _timer_without_number(patch: pytest.MonkeyPatch) -> None:
     send = Owner._send
 
-    def unnumbered(self: Owner, judged: Any, cause: Any, *rest: Any) -> None:
-        self._seq -= bool(cause.timer)
-        send(self, judged, cause, *rest)
+    def unnumbered(self: Owner, judged: Any, time_ms: int, timer: str, *rest: Any) -> None:
+        self._seq -= bool(timer)
+        send(self, judged, time_ms, timer, *rest)
 
     patch.setattr(Owner, "_send", unnumbered)
 
@@ -253,12 +253,11 @@ def _any_snapshot(patch: pytest.MonkeyPatch) -> None:
 def _reply_when_sent(patch: pytest.MonkeyPatch) -> None:
     send = Owner._send
 
-    def hasty(self: Owner, judged: Any, cause: Any, key: str, envelope: Any, headers: Any) -> None:
-        send(self, judged, cause, key, envelope, headers)
+    def hasty(self: Owner, judged: Any, *rest: Any) -> None:
+        send(self, judged, *rest)
         offset = self.folded.next_offset + len(self._flying) - 1
-        told = owners.Told(200, b"{}", offset)
-        if envelope:
-            self._reply(told, envelope, self._source)
+        if judged.envelope:
+            self._reply(owners.Told(200, b"{}", offset), judged.envelope, self._source)
 
     patch.setattr(Owner, "_send", hasty)
 

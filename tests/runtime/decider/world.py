@@ -220,7 +220,7 @@ class Canon:
             raise Violation(f"the event at {offset} was decided on another state")
         cause = Cause.of(record.headers)
         event = Event(name, row, cause.time_ms)
-        self.folded.apply(event, timer=cause.timer)
+        self.folded.apply(event, cause.timer)
         self.folded.state.settle()
         envelope = None if timer else envelope_of(record.headers, "")
         event = Event(name, row, cause.time_ms, offset)
