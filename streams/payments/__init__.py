@@ -1,0 +1,1 @@
+"""Payments: books of accounts in double entry, and payments through a provider."""
