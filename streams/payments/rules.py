@@ -24,7 +24,6 @@ from schemas.payments.events import (
     REPORT_OPERATION,
     SEND_TO_BOOK,
     SETTLE_SENT,
-    SETTLEMENT_RECORDED,
     TRANSFER_RECORDED,
     VOID_PAYMENT,
     VOID_TRANSFER,
@@ -86,10 +85,8 @@ class PaymentRules:
                 _payment(state, row, event.time_ms)
             case ACCOUNT_OPENED.fullname:
                 _account(state, row)
-            case SETTLEMENT_RECORDED.fullname:
-                _settlement(state, row)
             case _:
-                return  # a rejection changes nothing
+                _settlement(state, row)
         state["books"][row.book] = Book(row.number, row.recorded_at)
 
     def reply(self, event: Event) -> Reply:
@@ -113,7 +110,13 @@ def _transfer(state: State, row: TransferRecorded) -> None:
     if row.change == "held":
         expires = row.expires_at or 0
         state["holds"][key] = Hold(
-            row.kind, tuple(row.legs), row.counterpart, row.reference, expires
+            kind=row.kind,
+            legs=tuple(row.legs),
+            counterpart=row.counterpart,
+            counterpart_account=row.counterpart_account,
+            reference=row.reference,
+            corrects=row.corrects,
+            expires_ms=expires,
         )
         if expires:
             state.schedule(timer, expires)

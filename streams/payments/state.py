@@ -46,7 +46,9 @@ class Hold(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     legs: tuple[Leg, ...]
     counterpart: str
+    counterpart_account: str
     reference: str
+    corrects: str
     expires_ms: int
     """0: never."""
 

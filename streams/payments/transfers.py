@@ -199,9 +199,9 @@ def resolve(
         legs=posted or list(hold.legs),
         postings=draft.postings(),
         reference=hold.reference,
-        corrects="",
+        corrects=hold.corrects,
         counterpart=hold.counterpart,
-        counterpart_account="",
+        counterpart_account=hold.counterpart_account,
         detail=detail,
     )
 
