@@ -1,4 +1,4 @@
-"""Admission: limits hold, nobody waits without need, and a slow target does not crowd others out."""
+"""Admission: limits hold, nobody waits without need, a slow target crowds nobody out."""
 
 from __future__ import annotations
 

@@ -72,7 +72,9 @@ def test_metadata_that_would_not_fit_leaves_the_highest_ranges_out():
     assert read.done == done[: len(read.done)]
 
 
-@pytest.mark.parametrize("text", ["", "5-9,12", '["t",null,"3"]', '["t",null,"-1+2"]', '["t",null,"1+0"]'])
+@pytest.mark.parametrize(
+    "text", ["", "5-9,12", '["t",null,"3"]', '["t",null,"-1+2"]', '["t",null,"1+0"]']
+)
 def test_foreign_metadata_is_refused(text):
     with pytest.raises(BadMetadata):
         Commit.read(5, text)
