@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import polars as pl
 
 from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.admission import ruled
 from streams.runtime.lane.bounds import check_against_log
 from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Seat
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
-from streams.runtime.sink import FenceRefused, Sink, SinkRejected, SinkUnavailable, Write
+from streams.runtime.sink import FenceRefused, SinkRejected, SinkUnavailable, Write
 from streams.runtime.step import Memory, restore
+
+
+class WriteSide(Protocol):
+    """The part of a `Sink` that a lane uses."""
+
+    def live_version(self) -> int: ...
+    def prepare(self, version: int) -> None: ...
+    def load(self, version: int, topic: str, partition: int) -> Position | None: ...
+    def write(self, version: int, write: Write) -> None: ...
+    def rows(
+        self, version: int, table: str, partition: int | None = None
+    ) -> Iterator[pl.DataFrame]: ...
+    def close(self) -> None: ...
 
 
 class Store:
@@ -26,7 +41,7 @@ class Store:
     """
 
     def __init__(
-        self, projection: Projection, sink: Sink, patience: Patience, version: int | None
+        self, projection: Projection, sink: WriteSide, patience: Patience, version: int | None
     ) -> None:
         self._projection = projection
         self._sink = sink
@@ -50,7 +65,8 @@ class Store:
                 stored = self._position(seat)
             except FenceRefused as sealed:  # a rebuild is about to switch versions
                 raise SinkRejected(str(sealed), transient=True) from sealed
-            check_against_log(self._projection.name, seat, stored, bounds)
+            rule = ruled(self._projection.topic)
+            check_against_log(self._projection.name, seat, stored, bounds, ruled=rule)
             tables = {name: self._rows(name, seat.partition) for name in self._projection.restores}
         return restore(self._projection, bounds.topic_id, stored, tables, begin=bounds.start)
 
