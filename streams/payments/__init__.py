@@ -10,13 +10,34 @@ from __future__ import annotations
 from schemas.payments.events import COMMANDS, EVENTS
 from sinks.payments import BOOKS
 from streams.payments.fold import KeepBooks
+from streams.payments.reactors import open_clearing, open_provider
 from streams.payments.rules import PaymentRules
 from streams.runtime.decider.rules import Decider
 from streams.runtime.projection import Projection, System
+from streams.runtime.reactor.rules import Limits, Reactor, RetryPolicy
+
+RETRIES = RetryPolicy((5_000, 30_000, 300_000))
 
 SYSTEM = System(
     name="payments",
     title="Payments, ledger, wallets",
     projections=(Projection("payments-books", EVENTS, KeepBooks(), BOOKS, store="memory"),),
     deciders=(Decider("payments", COMMANDS, EVENTS, PaymentRules()),),
+    reactors=(
+        Reactor(
+            name="payments-psp",
+            topic=EVENTS,
+            open=open_provider,
+            outcomes=COMMANDS,
+            retry=RETRIES,
+            limits=Limits(timeout_ms=30_000),
+        ),
+        Reactor(
+            name="payments-clearing",
+            topic=EVENTS,
+            open=open_clearing,
+            outcomes=COMMANDS,
+            retry=RETRIES,
+        ),
+    ),
 )
