@@ -180,7 +180,7 @@ class CassandraReader:
         columns = {**shape.columns, "_partition": pl.Int32}
         if now.build is None:
             return pl.DataFrame(schema=columns)
-        cql = f'SELECT {named(columns)} FROM "{now.build.rows(shape)}" WHERE {part.where(shape)}'
+        cql = f'SELECT {named(columns)} FROM $"{now.build.rows(shape)}" WHERE {part.where(shape)}'
         values = part.values(shape)
         asked = now.partitions if partition is None else (partition,)
         found = await asyncio.gather(*(self._ask(cql, at, *values) for at in asked))
@@ -197,7 +197,7 @@ class CassandraReader:
     async def _look(self) -> _Live:
         until_s = time.monotonic() + LIVE_MS / 1000
         found = await self._ask(
-            "SELECT live, version, build FROM versions WHERE model = ?", self.model.name
+            "SELECT live, version, build FROM $versions WHERE model = ?", self.model.name
         )
         version = next((live for live, _, _ in found if live is not None), 1)
         tokens = {number: token for _, number, token in found if token is not None}
@@ -211,7 +211,7 @@ class CassandraReader:
         if build is None:
             return {}
         found = await self._ask(
-            "SELECT topic, partition, position FROM positions WHERE build = ?", build.key
+            "SELECT topic, partition, position FROM $positions WHERE build = ?", build.key
         )
         return {(topic, at): Position.decode(raw) for topic, at, raw in found}
 

@@ -106,7 +106,7 @@ class CassandraSink:
         since = since_ms(self._positions(found.build), table)
         columns = {**shape.columns, "_partition": pl.Int32}
         direct = partition is not None and not shape.bucket
-        cql = f'SELECT {named(columns)} FROM "{found.build.rows(shape)}"'
+        cql = f'SELECT {named(columns)} FROM $"{found.build.rows(shape)}"'
         pages = self._store.pages(
             cql + (' WHERE "_partition" = ?' if direct else ""), *([partition] if direct else [])
         )
@@ -221,20 +221,21 @@ class CassandraSink:
             self._store.all(statements(self._store, lane, part, fence.stamp))
         if fence.position is not None:
             self._store.plain(
-                "INSERT INTO positions (build, topic, partition, position, nonce) "
+                "INSERT INTO $positions (build, topic, partition, position, nonce) "
                 "VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?",
                 *(*lane.key, fence.position.encode().decode(), fence.nonce, fence.stamp),
             )
 
     def _applied(self, lane: Lane) -> str | None:
         found = self._store.plain(
-            "SELECT nonce FROM positions WHERE build = ? AND topic = ? AND partition = ?", *lane.key
+            "SELECT nonce FROM $positions WHERE build = ? AND topic = ? AND partition = ?",
+            *lane.key,
         )
         return found[0][0] if found else None
 
     def _positions(self, build: Build) -> dict[tuple[str, int], Position]:
         pages = self._store.pages(
-            "SELECT topic, partition, position FROM positions WHERE build = ?", build.key
+            "SELECT topic, partition, position FROM $positions WHERE build = ?", build.key
         )
         return {(t, p): Position.decode(raw) for page in pages for t, p, raw in page}
 

@@ -155,7 +155,7 @@ def _create(keyspace: str, name: str, columns: str) -> str:
     table, where Cassandra would else give each node another.
     """
     return (
-        f'CREATE TABLE IF NOT EXISTS "{name}" ({columns}) '
+        f'CREATE TABLE IF NOT EXISTS $"{name}" ({columns}) '
         f"WITH id = {uuid5(NAMESPACE_URL, f'{keyspace}.{name}')}"
     )
 

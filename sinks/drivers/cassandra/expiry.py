@@ -74,13 +74,13 @@ class Expiry:
         names = named(columns)
         times = lane.build.times(table)
         found = self._store.plain(
-            f'SELECT {names} FROM "{times}" '
+            f'SELECT {names} FROM $"{times}" '
             f'WHERE "_partition" = ? AND "{table.time}" >= ? AND "{table.time}" < ? LIMIT ?',
             *(lane.partition, since_ms, cutoff_ms, EXPIRED_BUCKETS_MAX),
         )
         each = " AND ".join(f'"{c}" = ?' for c in ("_partition", *columns))
-        rows = f'DELETE FROM "{lane.build.rows(table)}" USING TIMESTAMP ? WHERE {each}'
-        entry = f'DELETE FROM "{times}" USING TIMESTAMP ? WHERE {each}'
+        rows = f'DELETE FROM $"{lane.build.rows(table)}" USING TIMESTAMP ? WHERE {each}'
+        entry = f'DELETE FROM $"{times}" USING TIMESTAMP ? WHERE {each}'
         keys = [(stamp, lane.partition, *bucket) for bucket in found]
         self._store.all(self._store.bound(rows, *key) for key in keys)
         self._store.all(self._store.bound(entry, *key) for key in keys)

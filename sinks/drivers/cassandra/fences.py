@@ -68,7 +68,7 @@ class Fence:
 def read(store: Store, lane: Lane) -> Fence:
     """The fence as it is; a transaction that hangs in between is ended first."""
     found = store.look(
-        "SELECT position, stamp, nonce, chunks, sealed FROM fences "
+        "SELECT position, stamp, nonce, chunks, sealed FROM $fences "
         "WHERE build = ? AND topic = ? AND partition = ?",
         *lane.key,
     )
@@ -88,7 +88,7 @@ def move(store: Store, lane: Lane, seen: Fence, new: Fence) -> bool:
     """Move it from what was seen; False when it is no longer that, or is sealed."""
     position = "" if new.position is None else new.position.encode().decode()
     return store.swap(
-        "UPDATE fences SET position = ?, stamp = ?, nonce = ?, chunks = ? "
+        "UPDATE $fences SET position = ?, stamp = ?, nonce = ?, chunks = ? "
         "WHERE build = ? AND topic = ? AND partition = ? IF nonce = ? AND sealed = null",
         *(position, new.stamp, new.nonce, new.chunks, *lane.key, seen.nonce),
     )
@@ -97,7 +97,7 @@ def move(store: Store, lane: Lane, seen: Fence, new: Fence) -> bool:
 def seal(store: Store, lane: Lane) -> None:
     """Let nobody move it."""
     store.swap(
-        "UPDATE fences SET sealed = true WHERE build = ? AND topic = ? AND partition = ? "
+        "UPDATE $fences SET sealed = true WHERE build = ? AND topic = ? AND partition = ? "
         "IF sealed = null",
         *lane.key,
     )
@@ -106,7 +106,7 @@ def seal(store: Store, lane: Lane) -> None:
 def unseal(store: Store, lane: Lane) -> None:
     """Undo `seal`."""
     store.swap(
-        "UPDATE fences SET sealed = null WHERE build = ? AND topic = ? AND partition = ? "
+        "UPDATE $fences SET sealed = null WHERE build = ? AND topic = ? AND partition = ? "
         "IF sealed = true",
         *lane.key,
     )
@@ -115,5 +115,5 @@ def unseal(store: Store, lane: Lane) -> None:
 def forget(store: Store, lane: Lane) -> None:
     """Delete the fence of a dead build."""
     store.swap(
-        "DELETE FROM fences WHERE build = ? AND topic = ? AND partition = ? IF EXISTS", *lane.key
+        "DELETE FROM $fences WHERE build = ? AND topic = ? AND partition = ? IF EXISTS", *lane.key
     )

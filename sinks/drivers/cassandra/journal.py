@@ -29,14 +29,14 @@ def put(store: Store, lane: Lane, seen: Fence, new: Fence, parts: list[bytes]) -
         return
     upto = new.position.next_offset
     insert = store.prepared(
-        "INSERT INTO journal (build, topic, partition, upto, nonce, chunk, data) "
+        "INSERT INTO $journal (build, topic, partition, upto, nonce, chunk, data) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
     )
     rows = [(*lane.key, upto, new.nonce, i, part, new.stamp) for i, part in enumerate(parts)]
     first = BatchStatement(BatchType.UNLOGGED)
     if seen.position is not None:
         tidy = (
-            "DELETE FROM journal USING TIMESTAMP ? "
+            "DELETE FROM $journal USING TIMESTAMP ? "
             "WHERE build = ? AND topic = ? AND partition = ? AND upto < ?"
         )
         first.add(store.prepared(tidy), (new.stamp, *lane.key, seen.position.next_offset))
@@ -49,7 +49,7 @@ def get(store: Store, lane: Lane, fence: Fence) -> bytes | None:
     if not fence.chunks or fence.position is None:
         return b""
     pages = store.pages(
-        "SELECT data FROM journal "
+        "SELECT data FROM $journal "
         "WHERE build = ? AND topic = ? AND partition = ? AND upto = ? AND nonce = ?",
         *(*lane.key, fence.position.next_offset, fence.nonce),
     )
@@ -60,6 +60,6 @@ def get(store: Store, lane: Lane, fence: Fence) -> bytes | None:
 def forget(store: Store, lane: Lane) -> None:
     """Delete what is left of a dead build."""
     store.plain(
-        "DELETE FROM journal USING TIMESTAMP ? WHERE build = ? AND topic = ? AND partition = ?",
+        "DELETE FROM $journal USING TIMESTAMP ? WHERE build = ? AND topic = ? AND partition = ?",
         *(END_OF_STAMPS, *lane.key),
     )

@@ -32,11 +32,11 @@ def statements(store: Store, lane: Lane, block: Block, stamp: int) -> Iterator[S
     table, partition, rows = block.table, lane.partition, lane.build.rows(block.table)
     columns = ["_partition", *table.columns]
     insert = (
-        f'INSERT INTO "{rows}" ({named(columns)}) '
+        f'INSERT INTO $"{rows}" ({named(columns)}) '
         f"VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"
     )
     keys = ["_partition", *table.key]
-    delete = f'DELETE FROM "{rows}" USING TIMESTAMP ? WHERE {_equal(keys)}'
+    delete = f'DELETE FROM $"{rows}" USING TIMESTAMP ? WHERE {_equal(keys)}'
     if block.deletes.height:
         frame = block.deletes.sort(table.bucket) if table.bucket else block.deletes
         lines = zip(*_repeated(frame, stamp, partition), *_lists(frame), strict=True)
@@ -54,7 +54,7 @@ def due_statements(
     """The batches that note buckets (frame of their columns, time first) as what can expire."""
     columns = ["_partition", *buckets.columns]
     insert = (
-        f'INSERT INTO "{lane.build.times(table)}" ({named(columns)}) '
+        f'INSERT INTO $"{lane.build.times(table)}" ({named(columns)}) '
         f"VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"
     )
     lines = zip(

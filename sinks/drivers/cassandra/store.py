@@ -8,12 +8,12 @@ it; `look` reads what transactions wrote (SERIAL), and ends one that hangs in be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from threading import Semaphore
 from typing import Any
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.concurrent import execute_concurrent
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
     FallthroughRetryPolicy,
@@ -58,19 +58,22 @@ def connect(settings: Cassandra, timeout_s: float = 10.0, *, create: bool = True
     try:
         with translated():
             session = cluster.connect()
-            _ensure(session, settings, create=create)
+            store = Store(session, settings.keyspace)
+            _ensure(store, settings, create=create)
     except BaseException:
         cluster.shutdown()
         raise
-    return Store(session)
+    return store
 
 
 class Store:
-    """One session; `keyspace` is the one it works in."""
+    """One session. In its statements `$name` stands for a table of the keyspace: a session that
+    had chosen a keyspace could prepare for one and run in another.
+    """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, keyspace: str) -> None:
         self.session = session
-        self.keyspace: str = session.keyspace
+        self.keyspace = keyspace
         self._prepared: dict[str, Any] = {}
 
     def bound(self, cql: str, *values: Any) -> Statement:
@@ -81,7 +84,7 @@ class Store:
         """The prepared statement."""
         if cql not in self._prepared:
             with translated():
-                self._prepared[cql] = self.session.prepare(cql)
+                self._prepared[cql] = self.session.prepare(self._qualified(cql))
         return self._prepared[cql]
 
     def cached(self, cql: str) -> Any:
@@ -109,11 +112,31 @@ class Store:
                 found.fetch_next_page()
 
     def all(self, statements: Iterable[Statement]) -> None:
-        """Run them at once, `CONCURRENCY` in flight; raises what the first failure means."""
+        """Run them, `CONCURRENCY` in flight, and return when all are done; raises what the first
+        failure means.
+
+        Statements are made in this thread: in the driver's own, one that has to be prepared would
+        wait for itself.
+        """
+        free = Semaphore(CONCURRENCY)
+        failures: list[Exception] = []
+
+        def failed(error: Exception) -> None:
+            failures.append(error)
+            free.release()
+
         with translated():
-            execute_concurrent(
-                self.session, ((one, None) for one in statements), concurrency=CONCURRENCY
-            )
+            for statement in statements:
+                free.acquire()
+                if failures:
+                    free.release()
+                    break
+                future = self.session.execute_async(statement)
+                future.add_callbacks(lambda _: free.release(), failed)
+            for _ in range(CONCURRENCY):
+                free.acquire()
+            if failures:
+                raise failures[0]
 
     def swap(self, cql: str, *values: Any) -> bool:
         """Run a lightweight transaction; whether its condition held."""
@@ -131,7 +154,10 @@ class Store:
     def define(self, cql: str) -> None:
         """Change the schema, and wait until the nodes that are up agree on it."""
         with translated():
-            self.session.execute(cql)
+            self.session.execute(self._qualified(cql))
+
+    def _qualified(self, cql: str) -> str:
+        return cql.replace("$", f'"{self.keyspace}".')
 
     def close(self) -> None:
         """Release the connections."""
@@ -162,16 +188,15 @@ def _login(settings: Cassandra) -> PlainTextAuthProvider | None:
     return PlainTextAuthProvider(settings.user, settings.password.get_secret_value())
 
 
-def _ensure(session: Any, settings: Cassandra, *, create: bool) -> None:
-    known = session.cluster.metadata.keyspaces.get(settings.keyspace)
+def _ensure(store: Store, settings: Cassandra, *, create: bool) -> None:
+    known = store.session.cluster.metadata.keyspaces.get(settings.keyspace)
     if known is None and not create:
         raise SinkUnavailable(f"there is no keyspace {settings.keyspace} yet")
     if known is None:
-        session.execute(
+        store.define(
             ddl.create_keyspace(settings.keyspace, settings.datacenter, settings.replication_factor)
         )
-    session.set_keyspace(settings.keyspace)
     if create:
         for name, statement in ddl.create_shared(settings.keyspace).items():
             if known is None or name not in known.tables:
-                session.execute(statement)
+                store.define(statement)

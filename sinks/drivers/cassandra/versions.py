@@ -29,18 +29,20 @@ class Version:
 
 def live(store: Store, model: str) -> int:
     """The version that answers; 1 when none is set."""
-    found = store.look("SELECT live FROM versions WHERE model = ? LIMIT 1", model)
+    found = store.look("SELECT live FROM $versions WHERE model = ? LIMIT 1", model)
     return int(found[0][0] or 1) if found else 1
 
 
 def switch(store: Store, model: str, version: int) -> None:
     """Make a version the live one."""
-    store.swap("UPDATE versions SET live = ? WHERE model = ? IF live != ?", version, model, version)
+    store.swap(
+        "UPDATE $versions SET live = ? WHERE model = ? IF live != ?", version, model, version
+    )
 
 
 def read(store: Store, model: str, version: int) -> Version | None:
     """The version, or None where it was never made or is dropped."""
-    found = store.look(f"SELECT build, state, lanes FROM versions {_AT}", model, version)
+    found = store.look(f"SELECT build, state, lanes FROM $versions {_AT}", model, version)
     if not found or found[0][0] is None:
         return None
     token, state, names = found[0]
@@ -50,7 +52,7 @@ def read(store: Store, model: str, version: int) -> Version | None:
 
 def numbers(store: Store, model: str) -> list[int]:
     """The versions there are, ascending."""
-    found = store.look("SELECT version, build FROM versions WHERE model = ?", model)
+    found = store.look("SELECT version, build FROM $versions WHERE model = ?", model)
     return [version for version, token in found if token is not None]
 
 
@@ -60,7 +62,7 @@ def make(store: Store, model: str, version: int, tables: Sequence[Table]) -> Ver
         found = read(store, model, version)
         if found is None:
             store.swap(
-                f"UPDATE versions SET build = ?, state = ? {_AT} IF build = null",
+                f"UPDATE $versions SET build = ?, state = ? {_AT} IF build = null",
                 *(token_hex(4), OPEN, model, version),
             )
         elif found.state == DROPPING:
@@ -75,7 +77,7 @@ def register(store: Store, lane: Lane) -> bool:
     """Make a lane known to `seal`; False when the version is not open."""
     build = lane.build
     return store.swap(
-        f"UPDATE versions SET lanes = lanes + ? {_AT} IF build = ? AND state = ?",
+        f"UPDATE $versions SET lanes = lanes + ? {_AT} IF build = ? AND state = ?",
         *({lane.name}, build.model, build.version, build.token, OPEN),
     )
 
@@ -83,7 +85,7 @@ def register(store: Store, lane: Lane) -> bool:
 def become(store: Store, build: Build, state: str) -> bool:
     """Put a version into a state; False when it is another build by now."""
     return store.swap(
-        f"UPDATE versions SET state = ? {_AT} IF build = ?",
+        f"UPDATE $versions SET state = ? {_AT} IF build = ?",
         *(state, build.model, build.version, build.token),
     )
 
@@ -100,9 +102,11 @@ def erase(store: Store, version: Version) -> None:
     )
     for (name,) in found:
         if name.endswith(suffixes):
-            store.define(f'DROP TABLE IF EXISTS "{name}"')
-    store.plain("DELETE FROM positions USING TIMESTAMP ? WHERE build = ?", END_OF_STAMPS, build.key)
+            store.define(f'DROP TABLE IF EXISTS $"{name}"')
+    store.plain(
+        "DELETE FROM $positions USING TIMESTAMP ? WHERE build = ?", END_OF_STAMPS, build.key
+    )
     for lane in version.lanes:
         journal.forget(store, lane)
         fences.forget(store, lane)
-    store.swap(f"DELETE FROM versions {_AT} IF build = ?", build.model, build.version, build.token)
+    store.swap(f"DELETE FROM $versions {_AT} IF build = ?", build.model, build.version, build.token)
