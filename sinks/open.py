@@ -9,10 +9,11 @@ from streams.runtime.settings import Settings
 from streams.runtime.sink import ReadModel, Sink
 
 if TYPE_CHECKING:
+    from sinks.readers.cassandra import CassandraReader
     from sinks.readers.clickhouse import ClickHouseReader
     from sinks.readers.redis import RedisReader
 
-STORES = ("memory", "redis", "clickhouse")
+STORES = ("memory", "redis", "clickhouse", "cassandra")
 
 _MEMORY = MemoryStore()
 """What all memory sinks of this process share."""
@@ -36,6 +37,10 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
 
             client = clickhouse.connect(settings.clickhouse.url.get_secret_value())
             return clickhouse.ClickHouseSink(model, client)
+        case "cassandra":
+            from sinks.drivers import cassandra
+
+            return cassandra.CassandraSink(model, cassandra.connect(settings.cassandra))
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")
 
@@ -52,3 +57,10 @@ def open_clickhouse_reader(model: ReadModel, settings: Settings) -> ClickHouseRe
     from sinks.readers.clickhouse import ClickHouseReader
 
     return ClickHouseReader(model, settings.clickhouse.url.get_secret_value())
+
+
+def open_cassandra_reader(model: ReadModel, settings: Settings) -> CassandraReader:
+    """What the API reads a model in Cassandra with; connects at the first read."""
+    from sinks.readers.cassandra import CassandraReader
+
+    return CassandraReader(model, settings.cassandra)
