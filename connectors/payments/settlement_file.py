@@ -18,13 +18,12 @@ from datetime import datetime
 from itertools import count
 from typing import Final
 
-from schemas.payments.currencies import decimal_text, minor_units
+from schemas.payments.currencies import AMOUNT_MAX, decimal_text, minor_units
 from schemas.payments.events import SettlementLine
 
 LINES_MAX: Final = 20_000
 _HEAD, _LINE, _TRAILER = 4, 7, 2
 ID_CHARS_MAX: Final = 256
-AMOUNT_MAX: Final = 10**15
 
 
 class BadFile(ValueError):

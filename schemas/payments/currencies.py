@@ -23,6 +23,9 @@ _BY_DIGITS: Final = {
     4: "CLF UYW",
 }
 
+AMOUNT_MAX: Final = 10**15
+"""Of one movement, in minor units: ten million million of a currency with two digits."""
+
 EXPONENTS: Final = MappingProxyType(
     {code: digits for digits, codes in _BY_DIGITS.items() for code in codes.split()}
 )

@@ -13,24 +13,33 @@ from typing import Any, Final, Protocol
 import polars as pl
 
 from schemas.payments.events import EVENTS
-from sinks.payments import ACCOUNTS, BACKDATED, BALANCES, ENTRIES, HOUR_MS, HOURS, TRANSFERS
+from sinks.payments import ACCOUNTS, BACKDATED, BALANCES, BOOKS, ENTRIES, HOUR_MS, HOURS, TRANSFERS
 from streams.runtime.kafka import partition_of
 from streams.runtime.position import Position
 
 OPEN_END: Final = 2**62
 """Offset or time behind all others."""
 
+PAGE_ROWS: Final = 5_000
+
 Applied = dict[tuple[str, int], int]
 """Topic and partition → the first offset not folded yet."""
 
 
 class Rows(Protocol):
-    """What is asked of a store: whole buckets of a table of `payments-books`."""
+    """What is asked of a store: pages of the rows of a bucket."""
 
-    async def bucket(
-        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
+    async def page(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        limit: int,
+        *,
+        after: Sequence[Any] | None = None,
+        descending: bool = False,
+        partition: int | None = None,
     ) -> pl.DataFrame:
-        """All rows of a bucket, of one log partition or all."""
+        """The first `limit` rows whose key begins with `prefix`, in key order, behind `after`."""
         ...
 
     async def positions(self) -> Mapping[tuple[str, int], Position]:
@@ -40,6 +49,21 @@ class Rows(Protocol):
     async def close(self) -> None:
         """Release the connections."""
         ...
+
+
+async def bucket(rows: Rows, table: str, key: Mapping[str, Any], partition: int) -> pl.DataFrame:
+    """All rows of a bucket, in key order."""
+    shape = BOOKS.table(table)
+    columns = {**shape.columns, "_partition": pl.Int32}
+    behind = [name for name in getattr(shape, "key", {}) if name not in key]
+    pages = [pl.DataFrame(schema=columns)]
+    after: tuple[Any, ...] | None = None
+    while True:
+        page = await rows.page(table, key, PAGE_ROWS, after=after, partition=partition)
+        pages.append(page.select(list(columns)))
+        if page.height < PAGE_ROWS or not behind:
+            return pl.concat(pages)
+        after = page.select(behind).row(-1)
 
 
 @dataclass(frozen=True)
@@ -209,7 +233,7 @@ class BookReader:
         meanwhile moves nothing.
         """
         if at is None:
-            known = (await self.applied()).get((EVENTS.name, _partition(book)), 0)
+            known = (await self.applied()).get((EVENTS.name, partition(book)), 0)
             opening = await self.as_of(book, account, period.from_ms, known)
             at = At(period.from_ms, -1, opening, known)
         late = (await self._backdated(book, account)).filter(pl.col("offset") < at.known)
@@ -260,9 +284,9 @@ class BookReader:
         found = await self._of(book, BACKDATED.name, book=book, account=account)
         return found.select(*_ENTRY)
 
-    async def _of(self, book: str, table: str, /, **bucket: Any) -> pl.DataFrame:
+    async def _of(self, book: str, table: str, /, **key: Any) -> pl.DataFrame:
         """The rows of a bucket. All of a book is in the log partition of its key."""
-        return await self._rows.bucket(table, bucket, _partition(book))
+        return await bucket(self._rows, table, key, partition(book))
 
 
 _ENTRY: Final = (
@@ -271,5 +295,6 @@ _ENTRY: Final = (
 )
 
 
-def _partition(book: str) -> int:
+def partition(book: str) -> int:
+    """The log partition of a book."""
     return partition_of(book, EVENTS.partitions)

@@ -9,11 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from schemas.payments.events import EVENTS
 from sinks.payments import DAY_MS, DONE, FILES, LINES, OPERATIONS, PAYMENTS, SETTLED
-from sinks.payments.books import Applied, Rows
+from sinks.payments.books import Applied, Rows, bucket, partition
 from sinks.payments.reconciliation import Finding, Tariff, compare
-from streams.runtime.kafka import partition_of
 
 
 @dataclass(frozen=True)
@@ -139,14 +137,14 @@ class PaymentReader:
         found: list[pl.DataFrame] = []
         for at in range(0, len(buckets), _AT_ONCE):
             part = buckets[at : at + _AT_ONCE]
-            found += await asyncio.gather(*(self._of(book, table, **bucket) for bucket in part))
+            found += await asyncio.gather(*(self._of(book, table, **key) for key in part))
         if not found:
             shape = next(one for one in _TABLES if one.name == table)
             return pl.DataFrame(schema={**shape.columns, "_partition": pl.Int32})
         return pl.concat(found)
 
-    async def _of(self, book: str, table: str, /, **bucket: Any) -> pl.DataFrame:
-        return await self._rows.bucket(table, bucket, partition_of(book, EVENTS.partitions))
+    async def _of(self, book: str, table: str, /, **key: Any) -> pl.DataFrame:
+        return await bucket(self._rows, table, key, partition(book))
 
 
 _OURS = ("operation_id", "kind", "currency", "amount")

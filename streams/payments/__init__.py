@@ -21,7 +21,7 @@ RETRIES = RetryPolicy((5_000, 30_000, 300_000))
 SYSTEM = System(
     name="payments",
     title="Payments, ledger, wallets",
-    projections=(Projection("payments-books", EVENTS, KeepBooks(), BOOKS, store="memory"),),
+    projections=(Projection("payments-books", EVENTS, KeepBooks(), BOOKS, store="cassandra"),),
     deciders=(Decider("payments", COMMANDS, EVENTS, PaymentRules()),),
     reactors=(
         Reactor(

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.payments.currencies import AMOUNT_MAX
 from schemas.payments.events import Leg, Posting
-from streams.payments.state import AMOUNT_MAX, BALANCE_MAX, Account
+from streams.payments.state import BALANCE_MAX, Account
 from streams.runtime.decider.rules import Rejected, Table
 
 OWN: Final = "$"

@@ -43,9 +43,8 @@ def _account(row: AccountOpened) -> Reply:
 
 
 def _transfer(row: TransferRecorded) -> Reply:
-    made = row.change == "held" or (row.change == "posted" and row.kind != "sent")
     return Reply(
-        201 if made else 200,
+        201 if row.change in ("held", "posted") else 200,
         {
             "book": row.book,
             "transfer_id": row.transfer_id,

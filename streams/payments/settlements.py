@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.payments.currencies import EXPONENTS
+from schemas.payments.currencies import AMOUNT_MAX, EXPONENTS
 from schemas.payments.events import RecordSettlement, SettlementRecorded
 from streams.payments.ledger import BANK, FEES, PROVIDER, Draft, own, positive
-from streams.payments.state import AMOUNT_MAX
 from streams.payments.transfers import head, named
 from streams.runtime.decider.rules import Rejected, State
 

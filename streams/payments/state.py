@@ -12,8 +12,6 @@ import msgspec
 
 from schemas.payments.events import Capture, Leg
 
-AMOUNT_MAX: Final = 10**15
-"""Of one leg: ten million million units of a currency with two digits."""
 BALANCE_MAX: Final = 10**18
 """Of one account; below 2**63 with room for a leg."""
 

@@ -13,6 +13,7 @@ from sinks.payments import BOOKS
 from streams.payments import SYSTEM
 from streams.runtime.kafka import partition_of
 from streams.runtime.position import Position
+from streams.runtime.sink import Table
 from streams.runtime.testing import Harness
 
 (PROJECTION,) = SYSTEM.projections
@@ -24,14 +25,29 @@ class MemoryRows:
     def __init__(self, sink: MemorySink) -> None:
         self._sink = sink
 
-    async def bucket(
-        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
+    async def page(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        limit: int,
+        *,
+        after: Sequence[Any] | None = None,
+        descending: bool = False,
+        partition: int | None = None,
     ) -> pl.DataFrame:
         shape = BOOKS.table(table)
-        assert set(bucket) == set(shape.bucket)  # type: ignore[union-attr]
+        assert isinstance(shape, Table)
+        assert set(shape.bucket) <= set(prefix) <= set(shape.key)
+        behind = [name for name in shape.key if name not in prefix]
         empty = pl.DataFrame(schema={**shape.columns, "_partition": pl.Int32})
         rows = pl.concat([empty, *self._sink.rows(1, table, partition)])
-        return rows.filter(*(pl.col(name) == value for name, value in bucket.items()))
+        rows = rows.filter(*(pl.col(name) == value for name, value in prefix.items()))
+        if behind:
+            rows = rows.sort(behind, descending=descending)
+        if after is not None:
+            keys = rows.select(behind).rows()
+            rows = rows.filter([key > tuple(after) for key in keys])
+        return rows.head(limit)
 
     async def positions(self) -> Mapping[tuple[str, int], Position]:
         return self._sink.positions(1)

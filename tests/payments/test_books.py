@@ -64,6 +64,12 @@ def _paid(desk: Desk, name: str, chance: random.Random) -> None:
     desk.send(RefundPayment("main", name, f"{name}.r", 10))
 
 
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets are read in pages, and here in several."""
+    monkeypatch.setattr("sinks.payments.books.PAGE_ROWS", 11)
+
+
 def entries(log: Log, account: str) -> list[tuple[int, int, int]]:
     """Offset, time of effect and amount of all that changed an account, by hand."""
     found = []

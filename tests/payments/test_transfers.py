@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from schemas.payments.currencies import AMOUNT_MAX
 from schemas.payments.events import (
     ConvertCurrency,
     OpenAccount,
@@ -13,7 +14,6 @@ from schemas.payments.events import (
     SettleSent,
     VoidTransfer,
 )
-from streams.payments.state import AMOUNT_MAX
 from tests.payments.desk import DAY, T, balanced, opened, sums, transfer
 
 
