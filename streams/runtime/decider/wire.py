@@ -16,7 +16,7 @@ and recover idempotency keys from the events alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,12 @@ FINGERPRINT = "headrace-fingerprint"
 SUBJECT = "headrace-subject"
 
 _DECISION = struct.Struct(">q16sqq")
+_PLACE = struct.Struct(">qq")
 DECISION_BYTES = _DECISION.size
+EPOCH_BYTES = DECISION_BYTES - _PLACE.size
+"""The first bytes of the header: claim offset and nonce."""
+TEXT_BYTES_MAX = 4_096
+"""A longer text header counts as missing, so that what an event repeats has a bound."""
 _TIME = struct.Struct(">q")
 DECISION_DTYPE = np.dtype(
     [("claim_offset", ">i8"), ("nonce", "V16"), ("seq", ">i8"), ("source_offset", ">i8")]
@@ -46,6 +51,9 @@ _FIELDS = {
     FINGERPRINT: "fingerprint",
     SUBJECT: "subject",
 }
+
+_TRACE = frozenset({"traceparent", "tracestate"})
+"""W3C Trace Context."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -63,6 +71,11 @@ class Decision:
         """The 40 bytes of the header."""
         nonce = bytes.fromhex(self.nonce)
         return _DECISION.pack(self.claim_offset, nonce, self.seq, self.source_offset)
+
+    def signer(self) -> Callable[[int, int], bytes]:
+        """`pack` for other sequence numbers and source offsets of the same epoch, for loops."""
+        epoch, pack = self.pack()[:EPOCH_BYTES], _PLACE.pack
+        return lambda seq, source_offset: epoch + pack(seq, source_offset)
 
     @classmethod
     def unpack(cls, raw: bytes) -> Decision:
@@ -82,6 +95,13 @@ class Cause:
     def pack(self) -> bytes:
         """The bytes of the header."""
         return _TIME.pack(self.time_ms) + self.timer.encode()
+
+    @classmethod
+    def of(cls, headers: Headers) -> Cause:
+        """That of an event's headers, where it is the second. Raises `ValueError`."""
+        if len(headers) < 2 or headers[1][0] != CAUSE:
+            raise ValueError(f"no {CAUSE} header behind {DECISION}")
+        return cls.unpack(headers[1][1])
 
     @classmethod
     def unpack(cls, raw: bytes) -> Cause:
@@ -112,9 +132,23 @@ def envelope_of(headers: Iterable[tuple[str, bytes | None]] | None, place: str) 
     """The envelope of a record. Unknown headers are ignored, text that is no UTF-8 is replaced; a
     record without correlation id is named by its `place` (`topic/partition/offset`).
     """
-    found: Mapping[str, str] = {
-        _FIELDS[name]: value.decode(errors="replace")
-        for name, value in headers or ()
-        if name in _FIELDS and value
-    }
-    return Envelope(**{"correlation_id": place, **found})
+    return carried(headers, place)[0]
+
+
+def carried(
+    headers: Iterable[tuple[str, bytes | None]] | None, place: str
+) -> tuple[Envelope, Headers]:
+    """The envelope of a command, and the headers that its event repeats: those, and its trace."""
+    found: dict[str, str] = {}
+    kept: Headers = []
+    for name, value in headers or ():
+        if value and len(value) <= TEXT_BYTES_MAX:
+            if (field := _FIELDS.get(name)) is not None:
+                found[field] = value.decode(errors="replace")
+                kept.append((name, value))
+            elif name in _TRACE:
+                kept.append((name, value))
+    if "correlation_id" not in found:
+        found["correlation_id"] = place
+        kept.append((CORRELATION_ID, place.encode()))
+    return Envelope(**found), kept
