@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
@@ -69,8 +69,26 @@ class S3(_Part):
     bucket: str = "headrace"
 
 
+class Snapshots(_Part):
+    """Where deciders keep snapshots of their state. `local` is for one machine: an owner elsewhere
+    does not find them and folds the whole log.
+    """
+
+    store: Literal["local", "s3"] = "local"
+    folder: Path | None = None
+    """Of the local store; `snapshots` in the home folder by default."""
+    bucket: str = "headrace-snapshots"
+
+
 class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
+
+
+class Outbound(_Part):
+    """Calls to addresses that somebody else chose."""
+
+    allow: tuple[str, ...] = ()
+    """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
 
 
 class ApiLimits(_Part):
@@ -110,7 +128,9 @@ class Settings(BaseSettings):
     clickhouse: ClickHouse = ClickHouse()
     cassandra: Cassandra = Cassandra()
     s3: S3 = S3()
+    snapshots: Snapshots = Snapshots()
     prometheus: Prometheus = Prometheus()
+    outbound: Outbound = Outbound()
     api: Api = Api()
     log_level: str = "INFO"
 

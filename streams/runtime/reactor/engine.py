@@ -235,12 +235,11 @@ class Engine:
 
     async def _outcome(self, source: Source, call: Call, row: Any) -> None:
         """An outcome that cannot be written makes its event a dead letter: the call was made."""
-        if self.reactor.outcomes is None:
-            raise TypeError(f"{self.reactor.name} has no topic for the outcome {row!r}")
+        topic = self.reactor.outcomes
         try:
             key, value = self.encode(row)
             headers = self._outcome_headers(source, call)
-            await self.outlet.send(Outgoing(self.reactor.outcomes.name, key, value, headers))
+            await self.outlet.send(Outgoing(topic.name if topic else "", key, value, headers))
         except (ValueError, LookupError, Unsendable) as error:
             reason = f"outcome not written: {error}"
             await self._letter(source, call.journey, reason, error)
