@@ -1,11 +1,12 @@
-"""A derivation without a broker: a source in memory, a target log that loses and delays records, and
-readers that apply the rule.
+"""A derivation without a broker: a source in memory, a target log that loses and delays records,
+and readers that apply the rule.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from streams.runtime.derivation.fold import as_projection
 from streams.runtime.derivation.rules import Derivation
 from streams.runtime.derivation.target import TargetLog
 from streams.runtime.derivation.wire import columns, source_header
+from streams.runtime.kafka import partition_of
 from streams.runtime.position import NO_WATERMARK, FilterState, Position
+from streams.runtime.sink import SinkUnavailable
 from streams.runtime.step import Memory, advance, flush, restore
 from streams.runtime.topic import RecordType, Topic
 from streams.runtime.watermark import stamp
@@ -223,10 +226,58 @@ class Task:
 
 def expected(partition: int, rows: Sequence[Sent]) -> list[list[bytes]]:
     """f(source): values by target partition, of one source partition."""
-    from streams.runtime.kafka import partition_of
-
     found: list[list[bytes]] = [[] for _ in range(TARGET.partitions)]
     derived = fan_out(batch(partition, 0, rows, NO_WATERMARK))[GOT.fullname]
     for key, value in encode(GOT.fullname, derived.drop(OFFSET)):
         found[partition_of(key.decode(), TARGET.partitions)].append(value)
     return found
+
+
+FAULTS = ("sent", "sent", "sent", "sent", "lost", "late")
+
+
+def well() -> str:
+    """Every record gets through."""
+    return "sent"
+
+
+def disturb(rows: Sequence[Sent], chance: random.Random, steps: int) -> Log:
+    """Derive `rows` through lost and late records, crashes and zombies, then in calm to the end.
+
+    Raises `AssertionError` once readers have not taken a prefix of what the source leads to, and
+    unless they have taken all of it in the end.
+    """
+    log, committed, wanted = Log(), Committed(), expected(0, rows)
+
+    def faulty() -> str:
+        return chance.choice(FAULTS)
+
+    tasks = [Task(log, committed, 0, rows, faulty)]
+    for _ in range(steps):
+        task = chance.choice(tasks)  # an old one is a zombie
+        try:
+            match chance.choice(("step", "step", "commit", "crash", "idle", "land")):
+                case "step":
+                    task.step(chance.randint(1, 5))
+                case "commit":
+                    task.commit()
+                case "crash":
+                    tasks.append(Task(log, committed, 0, rows, faulty))
+                case "idle":
+                    task.idle()
+                case "land":
+                    log.land(chance.randint(0, 9))
+        except SinkUnavailable:
+            pass  # the same task tries again
+        for partition, all_of_it in enumerate(wanted):
+            got = log.accepted(partition)
+            if got != all_of_it[: len(got)]:
+                raise AssertionError(f"partition {partition}: {got}, not of {all_of_it}")
+    calm = Task(log, committed, 0, rows, well)
+    while calm.step(5):
+        calm.commit()
+    while log.late:
+        log.land(0)
+    if [log.accepted(partition) for partition in range(len(wanted))] != wanted:
+        raise AssertionError("not all of it")
+    return log

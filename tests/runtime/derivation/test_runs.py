@@ -1,6 +1,8 @@
-"""Runs end at the first failure and begin again; readers take each derived record once, in order."""
+"""Runs end at the first failure; readers take each derived record once, in order."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -14,53 +16,22 @@ from tests.runtime.derivation.scene import (
     Log,
     Sent,
     Task,
+    disturb,
     expected,
+    well,
 )
 
 ROWS = st.lists(
     st.builds(Sent, st.just("s"), st.integers(0, 4), st.integers(0, 5_000)), min_size=1, max_size=12
 )
-FAULTS = ("sent", "sent", "sent", "sent", "lost", "late")
-
-
-def well() -> str:
-    return "sent"
 
 
 @settings(max_examples=250, deadline=None)
-@given(ROWS, st.data())
+@given(ROWS, st.randoms(use_true_random=False), st.integers(1, 14))
 def test_readers_take_a_prefix_of_what_the_source_leads_to_and_in_the_end_all(
-    rows: list[Sent], data: st.DataObject
+    rows: list[Sent], chance: random.Random, steps: int
 ) -> None:
-    log, committed = Log(), Committed()
-    faulty = lambda: data.draw(st.sampled_from(FAULTS))  # noqa: E731
-    wanted = expected(0, rows)
-    tasks = [Task(log, committed, 0, rows, faulty)]
-    for _ in range(data.draw(st.integers(1, 12))):
-        task = data.draw(st.sampled_from(tasks))  # an old one is a zombie
-        try:
-            match data.draw(st.sampled_from(["step", "step", "commit", "crash", "idle", "land"])):
-                case "step":
-                    task.step(data.draw(st.integers(1, 5)))
-                case "commit":
-                    task.commit()
-                case "crash":
-                    tasks.append(Task(log, committed, 0, rows, faulty))
-                case "idle":
-                    task.idle()
-                case "land":
-                    log.land(data.draw(st.integers(0, 9)))
-        except SinkUnavailable:
-            pass  # the same task tries again under a new run
-        for partition, all_of_it in enumerate(wanted):
-            got = log.accepted(partition)
-            assert got == all_of_it[: len(got)]
-    calm = Task(log, committed, 0, rows, well)
-    while calm.step(5):
-        calm.commit()
-    while log.late:
-        log.land(0)
-    assert [log.accepted(partition) for partition in range(len(wanted))] == wanted
+    disturb(rows, chance, steps)
 
 
 def test_a_failed_write_is_tried_again_by_a_new_run() -> None:
