@@ -33,10 +33,8 @@ SUBJECT_CHARS_MAX = 256
 OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths without a token. `/metrics` has its own rule: loopback only."""
 
-SIGNED = frozenset({"/v1/payments/webhooks"})
-"""Paths whose senders have no token and sign their bodies instead; the route checks that. All of
-them share the rate of one subject."""
-WEBHOOKS = "webhooks"
+SIGNED = ("/v1/payment-webhooks",)
+"""Begins of paths whose routes check a signature over the body instead of a token."""
 
 READ = "read"
 WRITE = "events:write"
@@ -159,8 +157,8 @@ class Authenticate:
         if scope["type"] == "http":
             if scope["path"] in OPEN:
                 scope["state"]["exempt"] = True
-            elif scope["path"] in SIGNED:
-                self._rate.take(WEBHOOKS)
+            elif scope["path"].startswith(SIGNED):
+                self._rate.take(scope["path"])
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)

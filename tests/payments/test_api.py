@@ -164,7 +164,7 @@ async def hear(
         **headers,
     }
     client.headers.pop("Authorization", None)
-    return await client.post("/v1/payments/webhooks", content=body, headers=signed)
+    return await client.post("/v1/payment-webhooks", content=body, headers=signed)
 
 
 async def test_a_transfer_and_its_repeat(client: httpx.AsyncClient) -> None:

@@ -54,7 +54,7 @@ def test_numbers_have_no_gaps_and_time_never_goes_back() -> None:
         (OpenAccount("main", "alice", "EUR", "credit", 0), "exists"),
         (OpenAccount("main", "$bank:EUR", "EUR", "credit", 0), "bad_name"),
         (OpenAccount("ma.in", "x", "EUR", "credit", 0), "bad_name"),
-        (OpenAccount("main", "x", "XXX", "credit", 0), "no_currency"),
+        (OpenAccount("main", "x", "QQQ", "credit", 0), "no_currency"),
         (PostTransfer("main", "t", None), "not_pending"),
         (VoidTransfer("main", "t"), "not_pending"),
     ],

@@ -27,7 +27,7 @@ from streams.runtime.decider.wire import envelope_headers
 log = structlog.get_logger()
 
 router = APIRouter(
-    prefix="/v1/payments/webhooks",
+    prefix="/v1/payment-webhooks",
     tags=["payments"],
     responses=responses(401, 413, 422, 429, 503),
 )
