@@ -16,7 +16,15 @@ from streams.runtime.topic import RecordType, Topic
 
 Side = Literal["credit", "debit"]
 Capture = Literal["automatic", "manual"]
-PaymentChange = Literal["created", "capture_requested", "refund_requested", "void_requested", "reported", "query_due", "closed"]
+PaymentChange = Literal[
+    "created",
+    "capture_requested",
+    "refund_requested",
+    "void_requested",
+    "reported",
+    "query_due",
+    "closed",
+]
 OperationStatus = Literal["requested", "unknown", "failed", "succeeded", "reversed"]
 TransferChange = Literal["posted", "held", "voided", "expired", "refused"]
 TransferKind = Literal["transfer", "conversion", "sent", "received"]
@@ -333,8 +341,33 @@ PAYMENT_CHANGED = RecordType(
         "captured": pl.Int64,
         "refunded": pl.Int64,
         "created_at": pl.Int64,
-        "operations": pl.List(pl.Struct({"operation_id": pl.String, "kind": pl.String, "status": pl.String, "amount": pl.Int64, "psp_reference": pl.String, "reason": pl.String, "ask": pl.String, "queries": pl.Int32, "requested_at": pl.Int64})),
-        "postings": pl.List(pl.Struct({"account": pl.String, "currency": pl.String, "amount": pl.Int64, "balance": pl.Int64, "debits_held": pl.Int64, "credits_held": pl.Int64})),
+        "operations": pl.List(
+            pl.Struct(
+                {
+                    "operation_id": pl.String,
+                    "kind": pl.String,
+                    "status": pl.String,
+                    "amount": pl.Int64,
+                    "psp_reference": pl.String,
+                    "reason": pl.String,
+                    "ask": pl.String,
+                    "queries": pl.Int32,
+                    "requested_at": pl.Int64,
+                }
+            )
+        ),
+        "postings": pl.List(
+            pl.Struct(
+                {
+                    "account": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                    "balance": pl.Int64,
+                    "debits_held": pl.Int64,
+                    "credits_held": pl.Int64,
+                }
+            )
+        ),
     },
     row=PaymentChanged,
 )
@@ -427,7 +460,19 @@ RECORD_SETTLEMENT = RecordType(
         "chunk": pl.Int32,
         "period_from": pl.Datetime("ms", "UTC"),
         "period_to": pl.Datetime("ms", "UTC"),
-        "lines": pl.List(pl.Struct({"line": pl.Int32, "operation_id": pl.String, "kind": pl.String, "currency": pl.String, "amount": pl.Int64, "fee": pl.Int64, "psp_reference": pl.String})),
+        "lines": pl.List(
+            pl.Struct(
+                {
+                    "line": pl.Int32,
+                    "operation_id": pl.String,
+                    "kind": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                    "fee": pl.Int64,
+                    "psp_reference": pl.String,
+                }
+            )
+        ),
     },
     row=RecordSettlement,
 )
@@ -461,7 +506,16 @@ RECORD_TRANSFER = RecordType(
     dtypes={
         "book": pl.String,
         "transfer_id": pl.String,
-        "legs": pl.List(pl.Struct({"debit_account": pl.String, "credit_account": pl.String, "currency": pl.String, "amount": pl.Int64})),
+        "legs": pl.List(
+            pl.Struct(
+                {
+                    "debit_account": pl.String,
+                    "credit_account": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                }
+            )
+        ),
         "hold": pl.Boolean,
         "timeout_ms": pl.Int64,
         "effective_at": pl.Datetime("ms", "UTC"),
@@ -642,8 +696,31 @@ SETTLEMENT_RECORDED = RecordType(
         "chunk": pl.Int32,
         "period_from": pl.Datetime("ms", "UTC"),
         "period_to": pl.Datetime("ms", "UTC"),
-        "lines": pl.List(pl.Struct({"line": pl.Int32, "operation_id": pl.String, "kind": pl.String, "currency": pl.String, "amount": pl.Int64, "fee": pl.Int64, "psp_reference": pl.String})),
-        "postings": pl.List(pl.Struct({"account": pl.String, "currency": pl.String, "amount": pl.Int64, "balance": pl.Int64, "debits_held": pl.Int64, "credits_held": pl.Int64})),
+        "lines": pl.List(
+            pl.Struct(
+                {
+                    "line": pl.Int32,
+                    "operation_id": pl.String,
+                    "kind": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                    "fee": pl.Int64,
+                    "psp_reference": pl.String,
+                }
+            )
+        ),
+        "postings": pl.List(
+            pl.Struct(
+                {
+                    "account": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                    "balance": pl.Int64,
+                    "debits_held": pl.Int64,
+                    "credits_held": pl.Int64,
+                }
+            )
+        ),
     },
     row=SettlementRecorded,
 )
@@ -697,8 +774,28 @@ TRANSFER_RECORDED = RecordType(
         "kind": pl.String,
         "effective_at": pl.Datetime("ms", "UTC"),
         "expires_at": pl.Datetime("ms", "UTC"),
-        "legs": pl.List(pl.Struct({"debit_account": pl.String, "credit_account": pl.String, "currency": pl.String, "amount": pl.Int64})),
-        "postings": pl.List(pl.Struct({"account": pl.String, "currency": pl.String, "amount": pl.Int64, "balance": pl.Int64, "debits_held": pl.Int64, "credits_held": pl.Int64})),
+        "legs": pl.List(
+            pl.Struct(
+                {
+                    "debit_account": pl.String,
+                    "credit_account": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                }
+            )
+        ),
+        "postings": pl.List(
+            pl.Struct(
+                {
+                    "account": pl.String,
+                    "currency": pl.String,
+                    "amount": pl.Int64,
+                    "balance": pl.Int64,
+                    "debits_held": pl.Int64,
+                    "credits_held": pl.Int64,
+                }
+            )
+        ),
         "reference": pl.String,
         "corrects": pl.String,
         "counterpart": pl.String,
@@ -755,7 +852,22 @@ VOID_TRANSFER = RecordType(
 
 COMMANDS = Topic(
     name="payments.commands",
-    records=(OPEN_ACCOUNT, RECORD_TRANSFER, POST_TRANSFER, VOID_TRANSFER, CONVERT_CURRENCY, SEND_TO_BOOK, RECEIVE_FROM_BOOK, SETTLE_SENT, CREATE_PAYMENT, CAPTURE_PAYMENT, REFUND_PAYMENT, VOID_PAYMENT, REPORT_OPERATION, RECORD_SETTLEMENT),
+    records=(
+        OPEN_ACCOUNT,
+        RECORD_TRANSFER,
+        POST_TRANSFER,
+        VOID_TRANSFER,
+        CONVERT_CURRENCY,
+        SEND_TO_BOOK,
+        RECEIVE_FROM_BOOK,
+        SETTLE_SENT,
+        CREATE_PAYMENT,
+        CAPTURE_PAYMENT,
+        REFUND_PAYMENT,
+        VOID_PAYMENT,
+        REPORT_OPERATION,
+        RECORD_SETTLEMENT,
+    ),
     key="book",
     event_time=None,
     partitions=4,
@@ -771,7 +883,13 @@ COMMANDS = Topic(
 
 EVENTS = Topic(
     name="payments.events",
-    records=(ACCOUNT_OPENED, TRANSFER_RECORDED, PAYMENT_CHANGED, SETTLEMENT_RECORDED, *CONTROL_RECORDS),
+    records=(
+        ACCOUNT_OPENED,
+        TRANSFER_RECORDED,
+        PAYMENT_CHANGED,
+        SETTLEMENT_RECORDED,
+        *CONTROL_RECORDS,
+    ),
     key="book",
     event_time=None,
     partitions=4,
@@ -785,7 +903,7 @@ EVENTS = Topic(
     columnar=True,
     decides="payments.commands",
     retries={
-        "payments-psp": (5_000, 30_000, 300_000,),
-        "payments-clearing": (5_000, 30_000, 300_000,),
+        "payments-psp": (5_000, 30_000, 300_000),
+        "payments-clearing": (5_000, 30_000, 300_000),
     },
 )
