@@ -54,6 +54,12 @@ class Cassandra(_Part):
     contact_points: tuple[str, ...] = ("127.0.0.1",)
     port: int = 19042
     keyspace: str = "headrace"
+    datacenter: str = "datacenter1"
+    """The one that this process works in; reads and writes are durable at its quorum."""
+    replication_factor: int = 1
+    """Copies of every row, where the keyspace has still to be made: 3 in a ring."""
+    user: str = ""
+    password: SecretStr = SecretStr("")
 
 
 class S3(_Part):
@@ -78,6 +84,13 @@ class Snapshots(_Part):
 
 class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
+
+
+class Outbound(_Part):
+    """Calls to addresses that somebody else chose."""
+
+    allow: tuple[str, ...] = ()
+    """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
 
 
 class ApiLimits(_Part):
@@ -119,6 +132,7 @@ class Settings(BaseSettings):
     s3: S3 = S3()
     snapshots: Snapshots = Snapshots()
     prometheus: Prometheus = Prometheus()
+    outbound: Outbound = Outbound()
     api: Api = Api()
     log_level: str = "INFO"
 
