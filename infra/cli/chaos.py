@@ -25,7 +25,10 @@ TESTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "T2": ("kill -9 of the broker", ("tests/chaos/test_broker.py",)),
     "T3": ("stores down or killed", ("tests/chaos/test_outages.py",)),
     "T4": ("lost replies of stores", ("tests/chaos/test_outages.py",)),
-    "T5": ("paused workers that come back", ("tests/chaos/test_outages.py",)),
+    "T5": (
+        "paused workers that come back",
+        ("tests/chaos/test_outages.py", "tests/chaos/test_ledger.py"),
+    ),
     "T7": ("full disks", ("tests/chaos/test_broker.py",)),
     "T8": ("storm of rebalances", ("tests/chaos/test_groups.py",)),
     "T9": ("repeated, shuffled, late records", ("tests/chaos/test_delivery.py",)),
@@ -35,6 +38,7 @@ TESTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "T13": ("schema versions", ("tests/chaos/test_log_shape.py", "tests/schemas")),
     "T14": ("stores emptied, rebuilds", ("tests/chaos/test_rebuild.py",)),
     "T15": ("the log changes its shape", ("tests/chaos/test_log_shape.py",)),
+    "T17": ("a ledger under kills", ("tests/chaos/test_ledger.py",)),
 }
 """What can be broken, and the files with the tests of it. The numbers name the kinds of fault."""
 

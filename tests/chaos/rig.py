@@ -40,7 +40,7 @@ from tests.chaos.processes import (
 )
 from tests.chaos.proxy import Proxy
 from tests.chaos.verdict import Verdict
-from tests.chaos.worker import projections
+from tests.chaos.worker import deciders, projections
 
 FULL = os.environ.get("CHAOS_FULL") == "1"
 """The long runs: set by hand, not in CI."""
@@ -67,6 +67,7 @@ class Rig:
             self.broker.start()
         self.run = f"chaos-{uuid4().hex[:8]}"
         self.projections = projections(self.run)
+        self.deciders = deciders(self.run)
         self.seen: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.servers: dict[str, Server] = {}
@@ -91,11 +92,19 @@ class Rig:
 
     def create(self, *agents: str) -> None:
         """Topics and schemas of these agents."""
-        self.topics = list({self.topic(a).name: self.topic(a) for a in agents}.values())
+        found = {}
+        for agent in agents:
+            decider = self.deciders.get(agent)
+            for topic in [decider.commands, decider.events] if decider else [self.topic(agent)]:
+                found[topic.name] = topic
+        self.topics = list(found.values())
         topics.apply(self.settings, self.topics)
 
     def schema_ids(self, agent: str) -> dict[str, int]:
-        return schema_ids(self.topic(agent), self.settings.registry)
+        """Of the topic that the agent reads."""
+        decider = self.deciders.get(agent)
+        topic = decider.commands if decider else self.topic(agent)
+        return schema_ids(topic, self.settings.registry)
 
     def delete_topics(self) -> None:
         names = [n for t in self.topics for n in (t.name, t.dead_letters, t.late)]
@@ -104,7 +113,8 @@ class Rig:
                 future.result(15)
 
     def delete_groups(self) -> None:
-        groups = [projection.name for projection in self.projections.values()]
+        agents = (*self.projections.values(), *self.deciders.values())
+        groups = [agent.name for agent in agents]
         for future in self.admin.delete_consumer_groups(groups).values():
             with suppress(Exception):  # one that never was
                 future.result(15)
@@ -136,18 +146,23 @@ class Rig:
             env["HEADRACE_CLICKHOUSE__URL"] = f"http://default@127.0.0.1:{port}/default"
         return env
 
-    def command(self, agents: str, slot: int, port: int, rows_max: int | None = None) -> list[str]:
-        more = ["--rows-max", str(rows_max)] if rows_max else []
+    def command(self, agents: str, slot: int, port: int, **options: Any) -> list[str]:
+        more = [(f"--{n.replace('_', '-')}", str(v)) for n, v in options.items() if v is not None]
         return [
             *(sys.executable, "-m", "tests.chaos.worker", self.run, "--agents", agents),
-            *("--slot", str(slot), "--port", str(port), *more),
+            *("--slot", str(slot), "--port", str(port), *(word for pair in more for word in pair)),
         ]
 
-    def worker(self, agents: str, rows_max: int | None = None) -> Worker:
-        """Another worker process."""
+    def worker(
+        self, agents: str, rows_max: int | None = None, *, bootstrap: str = "", **options: Any
+    ) -> Worker:
+        """Another worker process; `bootstrap` is its own way to the broker."""
         slot, port = len(self.workers), free_port()
-        command = self.command(agents, slot, port, rows_max)
-        worker = Worker(command, self.environment(), port, self.folder / f"worker-{slot}.log")
+        command = self.command(agents, slot, port, rows_max=rows_max, **options)
+        environment = self.environment()
+        if bootstrap:
+            environment["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] = bootstrap
+        worker = Worker(command, environment, port, self.folder / f"worker-{slot}.log")
         self.workers.append(worker)
         return worker
 

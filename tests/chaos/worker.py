@@ -18,17 +18,20 @@ import polars as pl
 
 from schemas.ads.events import EVENTS
 from schemas.leaderboard.events import SCORES
-from streams import ads, leaderboard
+from streams import ads, leaderboard, payments
 from streams.runtime.batch import Batch
-from streams.runtime.lane.service import lane
+from streams.runtime.decider.rules import Decider
 from streams.runtime.logging import configure
 from streams.runtime.outcome import Outcome
-from streams.runtime.projection import Fold, Projection
+from streams.runtime.projection import Fold, Projection, System
 from streams.runtime.settings import Settings
-from streams.worker import serve, wiring
+from streams.worker import maker, serve
+from tests.chaos import crash
 
 EXPLODES, PANICS, DIES = "explodes", "panics", "dies"
 """Campaigns that the fold of the tests cannot take."""
+SNAPSHOT_EVENTS = 2_000
+"""Few, so that short runs recover from snapshots, too."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,17 @@ def projections(run: str) -> dict[str, Projection]:
     }
 
 
+def deciders(run: str) -> dict[str, Decider]:
+    """The deciders of a run: the product's, over topics of the run."""
+    (ledger,) = payments.SYSTEM.deciders
+    commands = replace(ledger.commands, name=f"{run}.payments-commands")
+    events = replace(
+        ledger.events, name=f"{run}.payments-events", decides=commands.name, retries={}
+    )
+    ledger = replace(ledger, name=f"{run}-payments", commands=commands, events=events)
+    return {"payments": replace(ledger, snapshot_events=SNAPSHOT_EVENTS)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
@@ -84,15 +98,22 @@ def main() -> int:
     parser.add_argument("--slot", type=int, default=0)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--rows-max", type=int)
+    parser.add_argument("--dies", choices=sorted(crash.POINTS))
     arguments = parser.parse_args()
     settings = Settings.read()
     configure(settings.log_level)
-    known = projections(arguments.run)
+    if arguments.dies:
+        crash.install(arguments.dies)
+    known = {**projections(arguments.run), **deciders(arguments.run)}
     chosen = [known[name] for name in arguments.agents.split(",")]
     if arguments.rows_max:
-        chosen = [replace(one, rows_max=arguments.rows_max) for one in chosen]
-    lanes = [lane(one, wiring(arguments.run, arguments.slot, settings)) for one in chosen]
-    return asyncio.run(serve(lanes, port=arguments.port, slot=arguments.slot, settings=settings))
+        chosen = [
+            replace(one, rows_max=arguments.rows_max) if isinstance(one, Projection) else one
+            for one in chosen
+        ]
+    system = System(arguments.run, "A test's")
+    makers = [maker(system, one, arguments.slot, settings) for one in chosen]
+    return asyncio.run(serve(makers, port=arguments.port, slot=arguments.slot, settings=settings))
 
 
 if __name__ == "__main__":

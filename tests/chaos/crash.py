@@ -1,0 +1,125 @@
+"""Where a decider's process can be made to die: `kill -9` by its own hand, between two steps.
+
+A worker that is started with `--dies POINT` kills itself when it gets there with a command whose
+idempotency key ends with `MARK`; the next one is started without. So every moment between the
+arrival of a command and the reply to it is met exactly, not by chance.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from streams.runtime.decider.answering import Answering
+from streams.runtime.decider.outgoing import Outgoing
+from streams.runtime.decider.owner import Owner
+from streams.runtime.decider.wire import IDEMPOTENCY_KEY
+
+MARK = "!"
+
+
+def die() -> NoReturn:
+    """As `kill -9` from outside: nothing is flushed, nothing is closed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still here")
+
+
+def _marked(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    return any(
+        name == IDEMPOTENCY_KEY and (value or b"").endswith(MARK.encode())
+        for name, value in headers
+    )
+
+
+def _decided() -> None:
+    """Decided, and folded ahead of the log; not sent."""
+    append = Outgoing.append
+
+    def dies(self: Outgoing, *record: Any) -> None:
+        if _marked(record[-1]):
+            die()
+        append(self, *record)
+
+    Outgoing.append = dies  # type: ignore[method-assign]
+
+
+def _appended() -> None:
+    """The event is in the log; its writer has not read it back."""
+    append = Outgoing.append
+
+    def dies(self: Outgoing, *record: Any) -> None:
+        append(self, *record)
+        if _marked(record[-1]):
+            assert self._producer.flush(30) == 0
+            die()
+
+    Outgoing.append = dies  # type: ignore[method-assign]
+
+
+def _read_back() -> None:
+    """Read back; the verdict is not even made."""
+    committed = Owner._committed
+
+    def dies(self: Owner, done: Any, envelope: Any, offset: int) -> None:
+        if envelope.idempotency_key.endswith(MARK):
+            die()
+        committed(self, done, envelope, offset)
+
+    Owner._committed = dies  # type: ignore[method-assign]
+
+
+def _told() -> None:
+    """The verdict waits to be published."""
+    publish = Answering._publish
+
+    def dies(self: Answering, batch: list[Any]) -> None:
+        if armed:
+            die()
+        publish(self, batch)
+
+    armed = _arm()
+    Answering._publish = dies  # type: ignore[method-assign]
+
+
+def _published() -> None:
+    """The verdict is published; no position, snapshot or commit says so."""
+    publish = Answering._publish
+
+    def dies(self: Answering, batch: list[Any]) -> None:
+        publish(self, batch)
+        if armed:
+            die()
+
+    armed = _arm()
+    Answering._publish = dies  # type: ignore[method-assign]
+
+
+def _arm() -> list[bool]:
+    """Becomes true once a marked command is read back."""
+    armed: list[bool] = []
+    committed = Owner._committed
+
+    def notes(self: Owner, done: Any, envelope: Any, offset: int) -> None:
+        if envelope.idempotency_key.endswith(MARK):
+            armed.append(True)
+        committed(self, done, envelope, offset)
+
+    Owner._committed = notes  # type: ignore[method-assign]
+    return armed
+
+
+POINTS: dict[str, Callable[[], None]] = {
+    "decided": _decided,
+    "appended": _appended,
+    "read-back": _read_back,
+    "told": _told,
+    "published": _published,
+}
+"""By the last step that was done."""
+
+
+def install(point: str) -> None:
+    """Make this process die there."""
+    POINTS[point]()
