@@ -98,6 +98,7 @@ class Broker:
         return Home(folder / "broker").data("kafka")
 
     def __init__(self, folder: Path) -> None:
+        self._detour: tuple[int, int] | None = None
         home = Home(folder / "broker")
         home.make()
         (home.root / "lib").symlink_to(Home.default().lib)
@@ -113,10 +114,29 @@ class Broker:
     def start(self) -> None:
         """Start, or start again after an end; returns when clients are served."""
         launch = kafka.PART.prepare(self._site)
+        if self._detour is not None:
+            self._listen_behind(*self._detour)
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(launch.argv, cwd=launch.cwd, stdout=out, stderr=out)
         settings = Settings(kafka={"bootstrap_servers": self.bootstrap})
         until(lambda: kafka.PART.ready(settings), READY_S, f"the broker answers, see {self._log}")
+
+    def detour(self, port: int, told: int) -> None:
+        """From the next start on, listen at another port as well, and tell clients that come that
+        way to come by the port `told`: that of a proxy.
+        """
+        self._detour = port, told
+
+    def _listen_behind(self, port: int, told: int) -> None:
+        file = self._site.home.conf("kafka") / "server.properties"
+        known = dict(line.split("=", 1) for line in file.read_text().splitlines())
+        for name, more in {
+            "listeners": f"DETOUR://127.0.0.1:{port}",
+            "advertised.listeners": f"DETOUR://127.0.0.1:{told}",
+            "listener.security.protocol.map": "DETOUR:PLAINTEXT",
+        }.items():
+            known[name] += f",{more}"
+        file.write_text("".join(f"{name}={value}\n" for name, value in known.items()))
 
     def kill(self) -> None:
         """`kill -9`."""

@@ -18,6 +18,8 @@ class Faults:
     """New connections are refused (closed at once) and open ones are cut."""
     delay_s: float = 0.0
     """Every chunk waits so long, in both directions."""
+    hold_requests: bool = False
+    """What clients send stays here until this ends, also when they are gone by then."""
     drop_replies: float = 0.0
     """Probability that a reply is lost: the request has arrived, the line dies."""
 
@@ -35,6 +37,8 @@ class Proxy:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._open = asyncio.Event()
+        self._open.set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -44,6 +48,8 @@ class Proxy:
     def set(self, **faults: float | bool) -> None:
         """Change what happens from now on."""
         self.faults = Faults(**faults)  # type: ignore[arg-type]
+        turn = self._open.clear if self.faults.hold_requests else self._open.set
+        self._loop.call_soon_threadsafe(turn)
         if self.faults.down:
             asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
 
@@ -110,6 +116,8 @@ class Proxy:
             while data := await source.read(65_536):
                 if self.faults.delay_s:
                     await asyncio.sleep(self.faults.delay_s)
+                if not reply:
+                    await self._open.wait()
                 if reply and self._random.random() < self.faults.drop_replies:
                     self.seen["dropped"] += 1
                     break

@@ -27,6 +27,8 @@ class Found:
     """Of one run; whatever is `wrong` is so in words."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    stale: set[tuple[int, int]] = field(default_factory=set)
+    """Partition and offset of events behind another writer's claim."""
     wrong: list[str] = field(default_factory=list)
 
     def check(self, right: bool, text: str) -> None:
@@ -58,6 +60,7 @@ def accepted(messages: list[Any], decode: Decoder, found: Found) -> list[tuple[A
         claim, nonce, number, command = DECISION.unpack(raw)
         if (claim, nonce) != epoch:
             found.counts["stale"] += 1
+            found.stale.add((message.partition(), message.offset()))
             found.check(nonces.get(nonce) == claim, f"{message.offset()}: of a claim never read")
             continue
         if number != seq + 1:
@@ -161,6 +164,7 @@ def told(ack: dict[str, Any], events: dict[Any, Any], keys: Keys, found: Found) 
     event = events.get((ack["partition"], ack["offset"]))
     if event is None:
         found.counts["acked, not on the log"] += 1
+        found.counts["stale told"] += (ack["partition"], ack["offset"]) in found.stale
         found.wrong.append(f"{place}: told, but no event that counts: {ack}")
         return
     headers, name, row = event

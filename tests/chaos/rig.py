@@ -55,11 +55,17 @@ class Rig:
     seed: int
     kafka_config: dict[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ("redis",)
+    """`kafka`: a broker of its own; `detour`: which can also be reached through a proxy."""
 
     def __post_init__(self) -> None:
         self.settings = Settings.read()
+        self.proxies: dict[str, Proxy] = {}
         if "kafka" in self.needs:
             self.broker = Broker(self.folder)
+            if "detour" in self.needs:
+                port = free_port()
+                self.proxies["kafka"] = Proxy(port, self.seed)
+                self.broker.detour(port, self.proxies["kafka"].port)
             own = self.settings.kafka.model_copy(
                 update={"bootstrap_servers": self.broker.bootstrap}
             )
@@ -71,7 +77,6 @@ class Rig:
         self.seen: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.servers: dict[str, Server] = {}
-        self.proxies: dict[str, Proxy] = {}
         self.workers: list[Worker] = []
         self.sinks: list[Sink] = []
         self.admin: AdminClient = admin(self.settings.kafka)

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.chaos import ledger
 from tests.chaos.commands import Client
-from tests.chaos.processes import ROOT
+from tests.chaos.processes import ROOT, Worker, background, until
 from tests.chaos.rig import FULL, Rig
+from tests.chaos.verdict import Verdict
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -51,12 +58,31 @@ def recounted(rig: Rig, sender: Client) -> dict[str, Any]:
     return found
 
 
+def compared(rig: Rig, found: dict[str, Any]) -> None:
+    """Hold the read model of the books against the recount, account by account."""
+    sink, verdict = rig.sink("books"), Verdict()
+    rig.drained("books", sink)
+    stored = pl.concat(list(sink.rows(sink.live_version(), "balances")))
+    verdict.compare("balances", stored, rig.folder / "recount-ledger")
+    found["accounts"] = stored.height
+    found["wrong"] += verdict.wrong
+    found["books differ"] = verdict.lost + verdict.duplicated
+
+
 def reported(rig: Rig, test: str, found: dict[str, Any], *sometimes: str, **more: Any) -> None:
     """Print the line of a run on the ledger, and fail it where money or a verdict is wrong."""
     zero = {
         n: found.get(n, 0) for n in ("imbalance", "negative", "double", "acked, not on the log")
     }
-    names = ("effect", "insufficient_funds", "duplicate", "key_reused", "stale", "claims")
+    names = (
+        "accounts",
+        "effect",
+        "insufficient_funds",
+        "duplicate",
+        "key_reused",
+        "stale",
+        "claims",
+    )
     facts = {n: found.get(n, 0) for n in names}
     told = {n: found.get(n, 0) for n in ("acks", "replays")}
     seen = {name: rig.seen[name] for name in sometimes}
@@ -75,7 +101,7 @@ def test_money_survives_kills_of_its_decider(rigs: Callable[..., Rig]) -> None:
     rig = rigs(30, kafka_config={"session.timeout.ms": "6000"})
     rig.create("payments")
     sender, chance = client(rig), random.Random(rig.seed)
-    workers = [rig.worker("payments"), rig.worker("payments")]
+    workers = [rig.worker("payments,books"), rig.worker("payments,books")]
     rig.ready(*workers)
     sender.run(ledger.opening(rig.run))
     began = sender.answered
@@ -93,7 +119,91 @@ def test_money_survives_kills_of_its_decider(rigs: Callable[..., Rig]) -> None:
     sender.run(ledger.transfers(rig.seed, rig.run, TRANSFERS), on=kills)
     rig.seen["resent"] = sender.resent
     found = recounted(rig, sender)
+    compared(rig, found)
     rig.seen["replays"] = found["replays"]
     sometimes = ("killed with commands in flight", "resent", "replays")
     reported(rig, "T17 ledger, kills", found, *sometimes, transfers=TRANSFERS)
     assert rig.faults["kill"] == KILLS
+
+
+PAUSES = 6 if FULL else 2
+SESSION_S = 6.0
+FOREVER = 10**9
+
+
+def deciding(rig: Rig, worker: Worker) -> None:
+    """Wait until it decides, and not only what it had in hand. A worker that has ended, because
+    the broker did not answer it in time, is started again, as its supervisor does.
+    """
+
+    def more() -> bool:
+        if worker.process.poll() is not None:
+            rig.seen["ended by itself"] += 1
+            worker.start()
+        return worker.metric("headrace_decisions_total") > before + 1_000
+
+    before = worker.metric("headrace_decisions_total")
+    until(more, 90, f"decides, see {worker.log}")
+
+
+def held_back(rig: Rig, zombie: Worker) -> None:
+    """Hold what the zombie sends, at a moment when there are events among it."""
+
+    def in_flight() -> bool:
+        return zombie.metric("headrace_decisions_in_flight") > 0
+
+    for _ in range(20):
+        rig.proxies["kafka"].set(hold_requests=True)
+        with suppress(AssertionError):
+            until(in_flight, 4, "events are on their way")
+            return
+        rig.proxies["kafka"].heal()
+    raise AssertionError("the zombie never had anything to send")
+
+
+@pytest.mark.timeout(1_800 if FULL else 300)
+def test_a_paused_decider_writes_nothing_that_counts(rigs: Callable[..., Rig]) -> None:
+    """Its events are on their way when it is stopped: they arrive after its successor's claim."""
+    rig = rigs(
+        31,
+        needs=("kafka", "detour", "redis"),
+        kafka_config={
+            "session.timeout.ms": str(int(SESSION_S * 1_000)),
+            "heartbeat.interval.ms": "1000",
+        },
+    )
+    rig.create("payments")
+    sender, way = client(rig), rig.proxies["kafka"]
+    zombie = rig.worker("payments", bootstrap=f"127.0.0.1:{way.port}")
+    rig.ready(zombie)
+    sender.run(ledger.opening(rig.run))
+
+    def flow(stop: threading.Event) -> None:
+        endless = ledger.transfers(rig.seed, rig.run, FOREVER)
+        sender.run(takewhile(lambda _: not stop.is_set(), endless), in_flight_max=200)
+
+    with background(flow):
+        heir: Worker | None = None
+        for _ in range(PAUSES):
+            if heir is not None:
+                heir.kill()
+            deciding(rig, zombie)
+            held_back(rig, zombie)
+            zombie.signal(signal.SIGSTOP)
+            rig.faults["pause"] += 1
+            if heir is None:
+                heir = rig.worker("payments,books")
+            else:
+                heir.start()
+            time.sleep(2 * SESSION_S)
+            deciding(rig, heir)
+            rig.seen["successor decided meanwhile"] += 1
+            way.heal()
+            time.sleep(1.0)
+            zombie.signal(signal.SIGCONT)
+    found = recounted(rig, sender)
+    compared(rig, found)
+    rig.seen["stale events"] = found.get("stale", 0)
+    sometimes = ("stale events", "successor decided meanwhile")
+    accepted = found.get("stale told", 0) + found["books differ"]
+    reported(rig, "T5 paused decider", found, *sometimes, stale_accepted=accepted)

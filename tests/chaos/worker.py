@@ -60,7 +60,8 @@ class Fragile:
 
 def projections(run: str) -> dict[str, Projection]:
     """The read models of a run: the product's, under other names."""
-    by_name = {one.name: one for one in (*ads.SYSTEM.projections, *leaderboard.SYSTEM.projections)}
+    systems = (ads.SYSTEM, leaderboard.SYSTEM, payments.SYSTEM)
+    by_name = {one.name: one for system in systems for one in system.projections}
     events, scores = f"{run}.events", f"{run}.scores"
 
     def renamed(name: str, new: str, topic: str, source: Any) -> Projection:
@@ -73,10 +74,13 @@ def projections(run: str) -> dict[str, Projection]:
         )
 
     windows = renamed("ads-windows", "windows", events, EVENTS)
+    journal = deciders(run)["payments"].events
+    books = renamed("payments-books", "books", journal.name, journal)
     return {
         "windows": replace(windows, fold=Fragile(windows.fold)),
         "events": renamed("ads-events", "events", events, EVENTS),
         "boards": renamed("leaderboard", "boards", scores, SCORES),
+        "books": replace(books, store="redis"),
     }
 
 

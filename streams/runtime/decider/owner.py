@@ -237,8 +237,9 @@ class Owner:
     def _reply(self, told: Told | None, envelope: Envelope, source: int) -> None:
         if told is not None and envelope.reply_to:
             what = (envelope.correlation_id, told.status, told.body)
-            where = (*self._place, told.offset, source)
-            answer = Answer(*what, *where, told.replay, envelope.subject)
+            answer = Answer(
+                *what, *self._place, told.offset, source, told.replay, envelope.subject
+            )
             self._ports.answer(envelope.reply_to, answer)
 
     def _follow(self, records: Records, at: int, end: int) -> int:
