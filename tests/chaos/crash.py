@@ -1,8 +1,8 @@
 """Where a decider's process can be made to die: `kill -9` by its own hand, between two steps.
 
 A worker that is started with `--dies POINT` kills itself when it gets there with a command whose
-idempotency key ends with `MARK`; the next one is started without. So every moment between the
-arrival of a command and the reply to it is met exactly, not by chance.
+idempotency key ends with the `mark` of that point. So every moment between the arrival of a command
+and the reply to it is met exactly, not by chance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from streams.runtime.decider.outgoing import Outgoing
 from streams.runtime.decider.owner import Owner
 from streams.runtime.decider.wire import IDEMPOTENCY_KEY
 
-MARK = "!"
+_POINT = [""]
+
+
+def mark(point: str) -> str:
+    """The end of the keys of commands that are deadly there."""
+    return f"!{point}"
 
 
 def die() -> NoReturn:
@@ -28,9 +33,12 @@ def die() -> NoReturn:
 
 def _marked(headers: Iterable[tuple[str, bytes | None]]) -> bool:
     return any(
-        name == IDEMPOTENCY_KEY and (value or b"").endswith(MARK.encode())
-        for name, value in headers
+        name == IDEMPOTENCY_KEY and _deadly((value or b"").decode()) for name, value in headers
     )
+
+
+def _deadly(key: str) -> bool:
+    return key.endswith(mark(_POINT[0]))
 
 
 def _decided() -> None:
@@ -63,7 +71,7 @@ def _read_back() -> None:
     committed = Owner._committed
 
     def dies(self: Owner, done: Any, envelope: Any, offset: int) -> None:
-        if envelope.idempotency_key.endswith(MARK):
+        if _deadly(envelope.idempotency_key):
             die()
         committed(self, done, envelope, offset)
 
@@ -102,7 +110,7 @@ def _arm() -> list[bool]:
     committed = Owner._committed
 
     def notes(self: Owner, done: Any, envelope: Any, offset: int) -> None:
-        if envelope.idempotency_key.endswith(MARK):
+        if _deadly(envelope.idempotency_key):
             armed.append(True)
         committed(self, done, envelope, offset)
 
@@ -122,4 +130,5 @@ POINTS: dict[str, Callable[[], None]] = {
 
 def install(point: str) -> None:
     """Make this process die there."""
+    _POINT[0] = point
     POINTS[point]()
