@@ -23,8 +23,8 @@ PARTS = ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3")
 TESTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "T1": ("kill -9 of workers under load", ("tests/chaos/test_kills.py",)),
     "T2": ("kill -9 of the broker", ("tests/chaos/test_broker.py",)),
-    "T3": ("stores down or killed", ("tests/chaos/test_outages.py",)),
-    "T4": ("lost replies of stores", ("tests/chaos/test_outages.py",)),
+    "T3": ("stores down or killed", ("tests/chaos/test_outages.py", "tests/chaos/test_stores.py")),
+    "T4": ("lost replies of stores", ("tests/chaos/test_outages.py", "tests/chaos/test_stores.py")),
     "T5": (
         "paused workers that come back",
         ("tests/chaos/test_outages.py", "tests/chaos/test_ledger.py"),
@@ -39,6 +39,11 @@ TESTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "T14": ("stores emptied, rebuilds", ("tests/chaos/test_rebuild.py",)),
     "T15": ("the log changes its shape", ("tests/chaos/test_log_shape.py",)),
     "T17": ("a ledger under kills", ("tests/chaos/test_ledger.py",)),
+    "T19": (
+        "one key sent often, and deaths before the reply",
+        ("tests/chaos/test_idempotency.py",),
+    ),
+    "T23": ("what clients saw, against the order of the log", ("tests/chaos/test_lists.py",)),
 }
 """What can be broken, and the files with the tests of it. The numbers name the kinds of fault."""
 

@@ -1,6 +1,6 @@
 """What a ledger must hold, from its two topics alone and without any code of the product.
 
-`python tests/chaos/recount_ledger.py --bootstrap … --registry … --commands … --events … --acks …
+`python -m tests.chaos.recount_ledger --bootstrap … --registry … --commands … --events … --acks …
 --out DIR` applies the reader rule to the events row by row, moves the money of every accepted
 event between plain dictionaries, and holds each verdict that clients were told against the log.
 """
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from recount import Decoder, records
+
+from tests.chaos.recount import Decoder, records
 
 DECISION = struct.Struct(">q16sqq")
 NEVER_REMEMBERED = {"duplicate", "key_reused", "failed", "unreadable", "too_large"}

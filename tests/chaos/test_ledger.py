@@ -45,12 +45,13 @@ def recounted(rig: Rig, sender: Client) -> dict[str, Any]:
     acks = sender.write(rig.folder / "acks.jsonl")
     subprocess.run(
         [
-            *(sys.executable, str(ROOT / "tests/chaos/recount_ledger.py")),
+            *(sys.executable, "-m", "tests.chaos.recount_ledger"),
             *("--bootstrap", rig.settings.kafka.bootstrap_servers),
             *("--registry", rig.settings.registry.url),
             *("--commands", decider.commands.name, "--events", decider.events.name),
             *("--acks", str(acks), "--out", str(out)),
         ],
+        cwd=ROOT,
         check=True,
         timeout=3_000 if FULL else 170,
     )
@@ -72,7 +73,8 @@ def compared(rig: Rig, found: dict[str, Any]) -> None:
 def reported(rig: Rig, test: str, found: dict[str, Any], *sometimes: str, **more: Any) -> None:
     """Print the line of a run on the ledger, and fail it where money or a verdict is wrong."""
     zero = {
-        n: found.get(n, 0) for n in ("imbalance", "negative", "double", "acked, not on the log")
+        n: found.get(n, 0)
+        for n in ("imbalance", "negative", "double", "acked, not on the log", "books differ")
     }
     names = (
         "accounts",

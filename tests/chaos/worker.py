@@ -26,7 +26,7 @@ from streams.runtime.outcome import Outcome
 from streams.runtime.projection import Fold, Projection, System
 from streams.runtime.settings import Settings
 from streams.worker import maker, serve
-from tests.chaos import crash
+from tests.chaos import crash, lists
 
 EXPLODES, PANICS, DIES = "explodes", "panics", "dies"
 """Campaigns that the fold of the tests cannot take."""
@@ -81,18 +81,22 @@ def projections(run: str) -> dict[str, Projection]:
         "events": renamed("ads-events", "events", events, EVENTS),
         "boards": renamed("leaderboard", "boards", scores, SCORES),
         "books": replace(books, store="redis"),
+        "elements": lists.projection(run),
     }
 
 
 def deciders(run: str) -> dict[str, Decider]:
-    """The deciders of a run: the product's, over topics of the run."""
+    """The deciders of a run: the product's over topics of the run, and one that keeps lists."""
     (ledger,) = payments.SYSTEM.deciders
     commands = replace(ledger.commands, name=f"{run}.payments-commands")
     events = replace(
         ledger.events, name=f"{run}.payments-events", decides=commands.name, retries={}
     )
     ledger = replace(ledger, name=f"{run}-payments", commands=commands, events=events)
-    return {"payments": replace(ledger, snapshot_events=SNAPSHOT_EVENTS)}
+    return {
+        "payments": replace(ledger, snapshot_events=SNAPSHOT_EVENTS),
+        "lists": lists.decider(run),
+    }
 
 
 def main() -> int:

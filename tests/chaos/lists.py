@@ -1,0 +1,177 @@
+"""Named lists, appended to by a decider and read from a projection: what list-append checks need.
+
+A group of lists has one writer. An append puts one value on several lists of its group at once;
+some values are refused. A read answers all lists of a group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel
+
+from api.auth import READ, WRITE, requires
+from api.commands import AskedDep, ask
+from api.reads import fresh
+from api.services import ServicesDep
+from streams.runtime.batch import OFFSET, Batch
+from streams.runtime.decider.records import CONTROL_RECORDS
+from streams.runtime.decider.rules import (
+    Command,
+    Decider,
+    Event,
+    Rejected,
+    Reply,
+    State,
+    Timer,
+)
+from streams.runtime.outcome import Fate, Outcome
+from streams.runtime.projection import Projection
+from streams.runtime.sink import Changes, ReadModel, Table, Upsert
+from streams.runtime.topic import RecordType, Topic
+
+UNLUCKY = 7
+"""Values that this divides are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Put a value on lists of a group."""
+
+    group: str
+    lists: list[str]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """It was put there."""
+
+    group: str
+    lists: list[str]
+    value: int
+
+
+def _record(row: type) -> RecordType:
+    fields = [
+        {"name": "group", "type": "string"},
+        {"name": "lists", "type": {"type": "array", "items": "string"}},
+        {"name": "value", "type": "long"},
+    ]
+    avsc = {"type": "record", "name": row.__name__, "namespace": "headrace.chaos", "fields": fields}
+    dtypes = {"group": pl.String, "lists": pl.List(pl.String), "value": pl.Int64}
+    return RecordType(f"headrace.chaos.{row.__name__}", json.dumps(avsc), dtypes, row)
+
+
+APPEND, APPENDED = _record(Append), _record(Appended)
+ELEMENTS = Table(
+    "elements",
+    key={"group": pl.String, "list": pl.String, "offset": pl.Int64},
+    values={"value": pl.Int64},
+    bucket=("group",),
+    append=True,
+)
+
+
+class Rules:
+    """Pure; see `streams.runtime.decider.rules.Rules`."""
+
+    version = 1
+    tables: ClassVar = {"lengths": int}
+
+    def decide(self, state: State, command: Command) -> Any:
+        row = command.row
+        if row.value % UNLUCKY == 0:
+            raise Rejected("unlucky", f"{row.value} is divided by {UNLUCKY}")
+        return Appended(row.group, row.lists, row.value)
+
+    def expire(self, state: State, timer: Timer) -> Any:
+        raise LookupError(timer.name)
+
+    def evolve(self, state: State, event: Event) -> None:
+        group = event.row.group
+        state["lengths"][group] = (state["lengths"].get(group) or 0) + 1
+
+    def reply(self, event: Event) -> Reply:
+        return Reply(201, {"value": event.row.value})
+
+
+class Keep:
+    """Every element in a row of its own; no state."""
+
+    def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
+        return None
+
+    def fold(self, state: None, batch: Batch) -> tuple[None, Outcome]:
+        rows = batch.of(APPENDED.fullname)
+        elements = rows.select(
+            "group", pl.col("lists").alias("list"), pl.col(OFFSET).alias("offset"), "value"
+        ).explode("list")
+        counts = {
+            Fate.APPLIED.value: rows.height,
+            Fate.FILTERED.value: batch.height - rows.height,
+        }
+        changes = [Upsert(ELEMENTS, elements)] if elements.height else []
+        return None, Outcome(changes=changes, counts=counts)
+
+    def provisional(self, state: None) -> list[Changes]:
+        return []
+
+
+def topics(run: str) -> tuple[Topic, Topic]:
+    """Commands and events of a run."""
+    common: dict[str, Any] = {
+        "key": "group",
+        "event_time": None,
+        "partitions": 3,
+        "owner": "chaos",
+        "doc": "A test's.",
+    }
+    commands = Topic(f"{run}.lists-commands", (APPEND,), **common)
+    records = (APPENDED, *CONTROL_RECORDS)
+    return commands, Topic(f"{run}.lists-events", records, **common, decides=commands.name)
+
+
+def decider(run: str) -> Decider:
+    """Of a run."""
+    return Decider(f"{run}-lists", *topics(run), Rules(), snapshot_events=200)
+
+
+def projection(run: str) -> Projection:
+    """Of a run."""
+    model = ReadModel(f"{run}-elements", (ELEMENTS,))
+    return Projection(model.name, topics(run)[1], Keep(), model, store="redis")
+
+
+class NewValue(BaseModel):
+    """What is to be appended."""
+
+    lists: list[str]
+    value: int
+
+
+def router(run: str) -> APIRouter:
+    """Routes over the lists of a run, as the product's are made."""
+    commands, events = topics(run)
+    routes = APIRouter(prefix="/v1/lists/{group}")
+    read = Depends(fresh("lists", events))
+
+    @routes.post("", dependencies=[requires(WRITE)])
+    async def append(group: str, new: NewValue, services: ServicesDep, asked: AskedDep) -> Response:
+        row = Append(group, new.lists, new.value)
+        return await ask(services, asked, commands, APPEND.name, row)
+
+    @routes.get("", dependencies=[requires(READ)])
+    async def contents(group: str, reader: Any = read) -> dict[str, list[int]]:
+        rows = await reader.bucket(ELEMENTS.name, {"group": group})
+        found: dict[str, list[int]] = {}
+        for name, value in rows.sort("offset").select("list", "value").iter_rows():
+            found.setdefault(name, []).append(value)
+        return found
+
+    return routes
