@@ -13,7 +13,7 @@ from typing import Any
 
 import faust
 import structlog
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
@@ -144,6 +144,12 @@ class Reacting(faust.Service):  # type: ignore[misc]
     @faust.Service.task  # type: ignore[untyped-decorator]
     async def _begin(self) -> None:
         """Start reading once the agent listens: a channel without listeners drops silently."""
+        try:
+            for topic in (self.reactor.topic.name, *self._delays):
+                await asyncio.to_thread(kafka.topic_id, self._admin, topic, BROKER_TIMEOUT_S)
+        except (KafkaException, kafka.UnknownTopic) as error:
+            self._fail(error)
+            return
         while not self._channel.subscriber_count:
             await self.sleep(0.01)
         self._reader.start()
