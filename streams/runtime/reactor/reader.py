@@ -26,10 +26,10 @@ from streams.runtime.lane.errors import passing
 from streams.runtime.lane.pending import Pending
 from streams.runtime.lane.span import Seat, Span
 
-CONSUME_ROWS = 200
-HELD_ROWS_MAX = 200
+CONSUME_ROWS = 500
+HELD_ROWS_MAX = 500
 """Records of a partition that wait here before it is paused."""
-HANDED_ROWS_MAX = 1_000
+HANDED_ROWS_MAX = 2_000
 """Records handed over and not taken yet."""
 SPAN_ROWS_MAX = 500
 POLL_MS = 100
