@@ -9,6 +9,7 @@ import pytest
 
 from infra.dlq.letters import Letter
 from infra.dlq.redrive import Fate, Redrive, Wish
+from infra.lag.measure import committed
 from streams.runtime import kafka
 from streams.runtime.decider.wire import IDEMPOTENCY_KEY
 from tests.chaos.processes import until
@@ -96,6 +97,9 @@ def test_after_the_last_try_a_dead_letter_and_a_redrive_that_only_the_reactor_se
         letters = until(lambda: _letters(rig, 2), 30, "two dead letters")
         assert {letter.agent for letter in letters} == {rig.name}
         assert {str(letter.source.topic) for letter in letters} == {rig.asked.name}
+
+        seen = {place.topic for place in committed(rig.settings.kafka, [rig.name])}
+        assert {rig.asked.name, f"{rig.name}.retry.300ms", f"{rig.name}.retry.1s"} <= seen
 
         rig.provider.status = {}
         ends = len(rig.records(rig.asked.name))
