@@ -32,6 +32,8 @@ from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
 from streams.runtime.projection import Projection, System
+from streams.runtime.reactor.rules import Reactor
+from streams.runtime.reactor.service import Reacting, ReactorWiring
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
@@ -85,6 +87,9 @@ def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings
                 Encoder(agent.target, schema_ids(agent.target, settings.registry))
             ).encode
             return deriving(agent, wiring(system.name, slot, settings), encode)
+        case Reactor():
+            reacting = reactor_wiring(system.name, agent, settings)
+            return lambda app: Reacting(app, agent, reacting)
         case _:
             raise TypeError(f"{agent.name} is a {type(agent).__name__}, which no worker runs")
 
@@ -104,6 +109,18 @@ def decider_wiring(
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
         crashed=crashed(os.environ),
+    )
+
+
+def reactor_wiring(system: str, reactor: Reactor, settings: Settings) -> ReactorWiring:
+    """Real clients for a reactor of a system."""
+    outcomes = reactor.outcomes
+    return ReactorWiring(
+        system=system,
+        settings=settings,
+        schemas=RegistrySource(settings.registry.url),
+        outcome_ids={} if outcomes is None else schema_ids(outcomes, settings.registry),
+        metrics=metrics.default(),
     )
 
 
