@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -37,9 +37,10 @@ class Ports(Protocol):
         """A random number between 0 and 1."""
         ...
 
-    def append(self, nonce: str, key: bytes, value: bytes, headers: Headers) -> None:
-        """Send a record to the event partition, once. If that fails or its outcome is unknown,
-        `Owner.failed(nonce)` must be called, unless the process ends.
+    @property
+    def append(self) -> Callable[[str, bytes, bytes, Headers], None]:
+        """Sends a record to the event partition, once: nonce, key, value, headers. If that fails or
+        its outcome is unknown, `Owner.failed(nonce)` must be called, unless the process ends.
         """
         ...
 
