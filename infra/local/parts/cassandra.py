@@ -52,6 +52,7 @@ def configuration(site: Site) -> dict[str, Any]:
         "saved_caches_directory": str(data / "saved_caches"),
         "hints_directory": str(data / "hints"),
         "cdc_enabled": False,
+        "auto_snapshot": False,
         "commitlog_sync": "periodic",
         "commitlog_sync_period": "1000ms",
         "disk_failure_policy": "stop",

@@ -34,6 +34,8 @@ Statement = Any
 CONCURRENCY = 16
 """Requests in flight of one write."""
 PAGE_ROWS = 2_000
+DEFINE_TIMEOUT_S = 60.0
+"""A change of the schema writes out and deletes files, and waits for the other nodes."""
 
 _SWAP, _LOOK = "swap", "look"
 
@@ -154,7 +156,7 @@ class Store:
     def define(self, cql: str) -> None:
         """Change the schema, and wait until the nodes that are up agree on it."""
         with translated():
-            self.session.execute(self._qualified(cql))
+            self.session.execute(self._qualified(cql), timeout=DEFINE_TIMEOUT_S)
 
     def _qualified(self, cql: str) -> str:
         return cql.replace("$", f'"{self.keyspace}".')
