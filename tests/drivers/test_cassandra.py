@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sinks.drivers import cassandra
 from sinks.drivers.cassandra import CassandraSink, expiry, fences, journal, rows
+from sinks.drivers.cassandra.blocks import weights
 from sinks.drivers.cassandra.errors import MissingTable
 from sinks.drivers.cassandra.fences import STAMP_BITS, Fence, Lane
 from streams.runtime.sink import (
@@ -329,6 +330,13 @@ def test_batches_hold_every_row_once(runs: list[int], pattern: list[int]) -> Non
         else:
             assert end - first <= max(rows.BATCH_ROWS, rows.JOINED_BYTES)
             assert taken <= rows.BATCH_BYTES or end - first == 1
+
+
+def test_every_row_has_a_weight() -> None:
+    fixed = pl.DataFrame({"a": [1, 2, 3], "b": [1.0, 2.0, None]})
+    assert weights(fixed).to_list() == [32, 32, 32]
+    wide = fixed.with_columns(s=pl.Series(["", "é", None]), l=pl.Series([[], ["x"], ["yy", "z"]]))
+    assert weights(wide).to_list() == [32, 32 + 2 + 5, 32 + 6 + 5]
 
 
 def test_rows_of_one_partition_travel_together() -> None:
