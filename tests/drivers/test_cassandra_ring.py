@@ -18,7 +18,7 @@ from tests.drivers.ring import Ring
 from tests.drivers.valkey_cluster import free_ports
 from tests.drivers.writer import Click, Writer, clean
 
-LOG = [Click((i % 7, f"c{i % 31}"), gone=i % 11 == 10) for i in range(3_000)]
+LOG = [Click((i % 7, f"c{i % 31}"), gone=i % 11 == 10) for i in range(1_500)]
 PATIENCE_S = 120.0
 Answer = TypeVar("Answer")
 
@@ -73,29 +73,29 @@ def test_nodes_die_and_come_back(ring: Ring) -> None:
     sink = opened(ring)
     sink.prepare(1)
     writer = Writer(sink, LOG)
-    writing = threading.Thread(target=drained, args=(writer, 2_000))
+    writing = threading.Thread(target=drained, args=(writer, 1_000))
     writing.start()
-    while writer.next < 500:
+    while writer.next < 250:
         time.sleep(0.01)
     ring.kill(1)
     killed_at = writer.next
     writing.join()
-    assert killed_at < 2_000, "it was killed too late to matter"
-    right(sink, 2_000)
+    assert killed_at < 1_000, "it was killed too late to matter"
+    right(sink, 1_000)
 
     ring.start(1)
     ring.kill(2)  # the node that missed half of it now makes the quorum
-    drained(writer, 2_100)
-    right(sink, 2_100)
+    drained(writer, 1_050)
+    right(sink, 1_050)
 
     ring.kill(0)
     with pytest.raises(SinkUnavailable):
         sink.write(1, writer.prepared(25))
     with pytest.raises(SinkUnavailable):
         sink.load(1, TOPIC, 0)
-    recovering = threading.Thread(target=drained, args=(writer, 3_000))
+    recovering = threading.Thread(target=drained, args=(writer, 1_500))
     recovering.start()
     ring.start(0, 2)
     recovering.join()
-    right(sink, 3_000)
+    right(sink, 1_500)
     sink.close()

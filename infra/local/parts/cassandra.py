@@ -49,6 +49,8 @@ class Node:
     ring: tuple[str, ...] = ("127.0.0.1",)
     """The addresses of all nodes. Each begins with an even share of the tokens and no data."""
     heap_mb: int = 1024
+    options: tuple[str, ...] = ()
+    """Further options of the Java runtime."""
 
     @property
     def first_token(self) -> int:
@@ -115,7 +117,7 @@ def launch(site: Site, node: Node) -> Launch:
     }
     heap = (f"-Xms{node.heap_mb // 2}m", f"-Xmx{node.heap_mb}m")
     argv = (
-        *(runtime, *heap, "-XX:+ExitOnOutOfMemoryError"),
+        *(runtime, *heap, "-XX:+ExitOnOutOfMemoryError", *node.options),
         *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTS),
         *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
         *(f"-D{name}={value}" for name, value in properties.items()),
