@@ -95,7 +95,7 @@ def test_nodes_die_and_come_back(ring: Ring) -> None:
         sink.load(1, TOPIC, 0)
     recovering = threading.Thread(target=drained, args=(writer, 1_500))
     recovering.start()
-    ring.start(0, 2)
+    ring.start(2)
     recovering.join()
     right(sink, 1_500)
     sink.close()
