@@ -54,6 +54,12 @@ class Cassandra(_Part):
     contact_points: tuple[str, ...] = ("127.0.0.1",)
     port: int = 19042
     keyspace: str = "headrace"
+    datacenter: str = "datacenter1"
+    """The one that this process works in; reads and writes are durable at its quorum."""
+    replication_factor: int = 1
+    """Copies of every row, where the keyspace has still to be made: 3 in a ring."""
+    user: str = ""
+    password: SecretStr = SecretStr("")
 
 
 class S3(_Part):
