@@ -218,8 +218,10 @@ class Rig:
             empty(self.decider.rules),
             key_ttl_ms=self.decider.idempotency_ttl_ms,
         )
+        admin = kafka.admin(self.settings.kafka)
+        topic_id = kafka.topic_id(admin, self.decider.commands.name)
         where = (self.decider, partition, fresh, self.events, ports)
-        reader = Owner(*where, writer="test", commands_topic_id="any")
+        reader = Owner(*where, writer="test", commands_topic_id=topic_id)
         reader.read(Slice(0, self.records(partition)))
         return reader
 
