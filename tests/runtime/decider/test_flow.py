@@ -74,7 +74,6 @@ def test_a_paused_owner_wakes_up_to_find_it_is_none(rig: Rig) -> None:
     second.await_ready()
     rig.await_answers(rig.send(deposits(10)))  # the second may have taken the partition over
     owner = holder(first, second)
-    other = second if owner is first else first
     asked = rig.send(deposits(300))
     owner.signal(signal.SIGSTOP)
     asked += rig.send(deposits(300))
@@ -83,6 +82,7 @@ def test_a_paused_owner_wakes_up_to_find_it_is_none(rig: Rig) -> None:
     asked += rig.send(deposits(100))
     answers = rig.await_answers(asked)
     assert {one.status for one in answers} == {201}
+    assert len(rig.writers()) >= 2
     assert balance(rig) == 720
     assert sources(rig) == 719
 
