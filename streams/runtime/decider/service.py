@@ -100,7 +100,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._archive = Archive(decider, wiring.snapshots)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")
-        self._background = ThreadPoolExecutor(1, thread_name_prefix=f"snapshots-{decider.name}")
+        self._background = ThreadPoolExecutor(2, thread_name_prefix=f"snapshots-{decider.name}")
         self._saving: set[int] = set()
         self._assigned_s: dict[int, float] = {}
         self._told_s = 0.0
@@ -241,11 +241,10 @@ class Deciding(faust.Service):  # type: ignore[misc]
         except RegistryUnavailable as error:
             # Nothing was decided of it; the process starts anew and reads it again.
             raise ConnectionError(f"the registry is needed for a new schema: {error}") from error
-        if isinstance(work, Echo) and work.partition < 0:
-            if began - self._told_s >= TELL_S:
-                self._tell(began)
-        else:
+        if not (isinstance(work, Echo) and work.partition < 0):
             self.decisions.worked(time.monotonic() - began)
+        if began - self._told_s >= TELL_S:
+            self._tell(began)
 
     def _tell(self, now_s: float) -> None:
         """Report, and publish the next command's offset for lag tools."""

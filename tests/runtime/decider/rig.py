@@ -35,7 +35,7 @@ from streams.runtime.kafka import partition_of
 from streams.runtime.settings import Settings, home
 from tests.runtime.decider.bank import bank
 
-WAIT_S = 60.0
+WAIT_S = 150.0
 
 
 def free_port() -> int:

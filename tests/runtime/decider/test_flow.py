@@ -15,7 +15,7 @@ from streams.runtime.supervisor import EXIT_DECISION, LAST_STATUS
 from tests.runtime.decider.bank import Deposit, Misbehave
 from tests.runtime.decider.rig import Rig, Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -132,14 +132,14 @@ def test_commands_that_are_gone_stop_the_worker(rig: Rig) -> None:
     for future in admin.delete_records([gone]).values():
         future.result(10)
     late = rig.start(slot=1)
-    assert late.process.wait(60) == EXIT_DECISION, late.text
+    assert late.process.wait(150) == EXIT_DECISION, late.text
     assert "commands were deleted undecided" in late.text
 
 
 def test_a_command_that_kills_twice_is_recorded_as_failed(rig: Rig) -> None:
     rig.start().await_ready()
     asked = rig.send([Deposit("a", 1), Misbehave("a", "exit"), Deposit("a", 2)])
-    assert rig.workers[-1].process.wait(60) == 3
+    assert rig.workers[-1].process.wait(150) == 3
     for _ in range(4):
         worker = rig.start(env={LAST_STATUS: "3"})
         if rig.answered(asked, worker):
