@@ -16,6 +16,10 @@ from streams.runtime.decider.wire import Headers
 from streams.runtime.position import FilterState
 
 
+class CommandsReplaced(RuntimeError):
+    """The event log answers the commands of another topic than the one that is there now."""
+
+
 class Phase(StrEnum):
     WAITING = "waiting"
     CLAIMING = "claiming"

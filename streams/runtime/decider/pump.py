@@ -34,6 +34,8 @@ from streams.runtime.position import FilterState
 
 KILLED = ("failed", "the command has ended the process each time it was decided")
 
+TICK_S = 0.02
+
 log = structlog.get_logger()
 
 
@@ -153,6 +155,7 @@ class Pump:
         self.desks: dict[int, Desk] = {}
         self._commands, self._events = codecs
         self._journal = journal
+        self._ticked_s = 0.0
         self._writer = writer
 
     def process(self, work: Work) -> None:
@@ -247,12 +250,13 @@ class Pump:
             if desk is not None and desk.owner is not None:
                 desk.owner.read(echo)
                 self._work(desk, desk.owner)
-            elif echo.partition < 0:
-                self._tick()
+            if echo.partition < 0 or time.monotonic() - self._ticked_s >= TICK_S:
+                self._tick()  # also while records of some partitions come all the time
         finally:
             self.outside.echo_done()
 
     def _tick(self) -> None:
+        self._ticked_s = time.monotonic()
         confirmed_ms = int(self.outside.polled_s() * 1_000)
         for desk in self.desks.values():
             if desk.owner is not None:
