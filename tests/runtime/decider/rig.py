@@ -33,6 +33,7 @@ from streams.runtime.decider.testing import LogRecord, MemoryPorts, Slice
 from streams.runtime.decider.wire import envelope_headers
 from streams.runtime.kafka import partition_of
 from streams.runtime.settings import Settings, home
+from tests.bench.store import drop_topics
 from tests.runtime.decider.bank import bank
 
 WAIT_S = 150.0
@@ -241,7 +242,4 @@ class Rig:
         self.schemas.close()
         self.heard.close()
         self.redis.close()
-        admin = kafka.admin(self.settings.kafka)
-        names = [n for topic in self.topics for n in (topic.name, topic.dead_letters)]
-        for future in admin.delete_topics(names).values():
-            future.result(10)
+        drop_topics(self.settings, self.topics)
