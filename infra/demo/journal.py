@@ -74,7 +74,7 @@ def read(settings: Settings, books: set[str]) -> Journal:
             schema = schemas[number]
             row: Any = fastavro.schemaless_reader(io.BytesIO(raw[5:]), schema, None)
             if row.get("book") in books:
-                journal.add(schema["name"], row)
+                journal.add(schema["name"].rpartition(".")[2], row)
     return journal
 
 

@@ -254,10 +254,11 @@ class Money:
             sums = await self._eventually(api, f"/v1/books/{book}/sums", {})
             self._show(book, sums)
         self.checks.append(Check("balances", "clearing of both books together", 0, clearing))
-        counts = (await provider.get("/counts")).json()["totals"]
-        sales = sum(recount.balances[book, "sales"] for book in self.books)
-        done = counts.get("capture EUR", 0) - counts.get("refund EUR", 0)
-        self.checks.append(Check("provider", "captured less refunded", done, sales))
+        for book in self.books:
+            counts = (await provider.get("/counts", params={"book": book})).json()
+            done = counts.get("capture EUR", 0) - counts.get("refund EUR", 0)
+            sales = recount.balances[book, "sales"]
+            self.checks.append(Check("provider", f"{book}: captured less refunded", done, sales))
 
     async def _post(
         self, api: httpx.AsyncClient, path: str, body: Any, key: str = ""
