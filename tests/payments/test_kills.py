@@ -74,6 +74,8 @@ class Told:
     """What clients were told."""
 
     answers: int = 0
+    reached: dict[int, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    """Set once there are so many answers."""
     accepted: int = 0
     amounts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Account → what it got, less what it gave."""
@@ -141,6 +143,7 @@ async def transfers(
         assert len({answer.status_code for answer in answers}) == 1
         assert answers[0].status_code in (201, 409), answers[0].text
         told.answers += 1
+        told.reached[told.answers].set()
         if answers[0].status_code == 201:
             assert len({answer.content for answer in answers}) == 1
             told.accepted += 1
@@ -153,8 +156,7 @@ async def transfers(
 async def kills(writer: Writer, told: Told) -> None:
     """Kill the writer in the middle of its work, each time after a share of the answers."""
     for n in range(1, KILLS + 1):
-        while told.answers < TRANSFERS * n // (KILLS + 1):
-            await asyncio.sleep(0.002)  # noqa: ASYNC110 - the answers come from other tasks
+        await told.reached[TRANSFERS * n // (KILLS + 1)].wait()
         assert told.answers < TRANSFERS, "all was over before the writer was killed"
         writer.kill()
         writer.start()
