@@ -46,14 +46,12 @@ class Image(msgspec.Struct, frozen=True):
 class MemoryTable:
     """A `Table` over a dictionary; every change leaves an undo step."""
 
-    __slots__ = ("_rows", "_undo")
+    __slots__ = ("_rows", "_undo", "get")
 
     def __init__(self, rows: Rows, undo: Undo) -> None:
         self._rows = rows
         self._undo = undo
-
-    def get(self, key: Any) -> Any | None:
-        return self._rows.get(key)
+        self.get = rows.get
 
     def __getitem__(self, key: Any) -> Any:
         return self._rows[key]
@@ -112,6 +110,12 @@ class PartitionState:
         before = self._timers.pop(name, ABSENT)
         if before is not ABSENT:
             self.undo.steps.append((self._timers, name, before))
+
+    @property
+    def first_ms(self) -> int:
+        """No timer is due before this time; cheap, and perhaps earlier than the earliest."""
+        heap = self._heap
+        return heap[0][0] if heap else _NEVER_MS
 
     def due(self, time_ms: int) -> Timer | None:
         """The earliest timer set to that time or before."""

@@ -22,6 +22,7 @@ class DerivationLane(Lane):
     def __init__(
         self, app: LaneApp, derivation: Derivation, wiring: Wiring, encode: Encode
     ) -> None:
+        self._version = derivation.version
         settings = {
             "delivery.report.only.error": True,
             "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
@@ -41,7 +42,8 @@ class DerivationLane(Lane):
 
     def _commit(self, seat: Seat, position: Position) -> None:
         """The truth, here: what the next run starts from."""
-        self._reader.commit(seat.partition, position.next_offset, to_metadata(position))
+        metadata = to_metadata(position, self._version)
+        self._reader.commit(seat.partition, position.next_offset, metadata)
 
 
 def deriving(derivation: Derivation, wiring: Wiring, encode: Encode) -> MakeAgent:

@@ -99,8 +99,8 @@ class Pump:
         Waits while the store or the broker is down or the version is sealed. Raises `LogMismatch`,
         `UnknownTopic`, and `Stopped`.
         """
-        bounds = self.patience(seat, lambda: self._bounds(seat))
-        seat.memory = memory = self._sink.load(seat, bounds)
+        seat.memory, bounds = self._sink.load(seat, lambda: self._bounds(seat))
+        memory: Memory = seat.memory
         self._metrics.assigned([seat.partition])
         self._metrics.log_end(seat.partition, bounds.end)
         self._report(seat, memory.position, None)

@@ -102,7 +102,7 @@ class Scene:
         group = self.derivation.name
         asked = ConsumerGroupTopicPartitions(group, places)
         found = self.admin.list_consumer_group_offsets([asked])[group].result(10).topic_partitions
-        return {at.partition: from_metadata(at.metadata) for at in found if at.offset >= 0}
+        return {at.partition: from_metadata(at.metadata)[0] for at in found if at.offset >= 0}
 
     def committed(self) -> int:
         return sum(position.next_offset for position in self.positions().values())

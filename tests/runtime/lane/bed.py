@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ class Bed:
         self.journal = Journal(journal) if journal else None
         self.pump = self.another(self.sink)
 
-    def another(self, sink: Any) -> Pump:
+    def another(self, sink: Any, bounds: Callable[[Seat], LogBounds] | None = None) -> Pump:
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry)
         return Pump(
@@ -124,7 +124,7 @@ class Bed:
             Decoder(self.projection.topic, self.schemas),
             self.outbox,
             metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
-            bounds=lambda _: self.bounds,
+            bounds=bounds or (lambda _: self.bounds),
             restart=lambda *restart: self.restarts.append(restart),
             commit=lambda _, position: self.commits.append(position.next_offset),
             stopping=self.stopping,

@@ -140,7 +140,7 @@ def test_a_command_answered_twice_stops_the_lane() -> None:
 @pytest.mark.parametrize("of", [EVENTS, DERIVED])
 def test_a_reader_without_state_begins_at_the_start_of_a_whole_log(of: Topic) -> None:
     one = bed(of)
-    one.bounds = LogBounds("id-1", 5, 10)
+    one.bounds = LogBounds("id-1", 5, 10, 1)
     with pytest.raises(LogMismatch, match="from offset 0"):
         one.seat()
     plain = bed(Bed().projection.topic)
