@@ -25,7 +25,7 @@ from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
 from api.replies import RedisReplies
 from api.responder import Responder
-from api.routes import ads, leaderboard
+from api.routes import ads, leaderboard, payments
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
@@ -35,7 +35,10 @@ from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
-from sinks.open import open_clickhouse_reader, open_redis_reader
+from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
+from sinks.payments import BOOKS as PAYMENT_BOOKS
+from sinks.payments.books import BookReader
+from sinks.payments.payments import PaymentReader
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
@@ -49,6 +52,7 @@ ROUTERS = (
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
+    *payments.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
 
@@ -161,11 +165,15 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
         opened.push_async_callback(history.close)
         boards = LeaderboardReader(open_redis_reader(BOARDS, settings))
         opened.push_async_callback(boards.close)
+        books = open_cassandra_reader(PAYMENT_BOOKS, settings)
+        opened.push_async_callback(books.close)
         yield {
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
             "leaderboard": boards,
+            "payments": PaymentReader(books),
+            "payments-books": BookReader(books),
         }
 
 

@@ -1,9 +1,9 @@
 """Who is asking, and may they: bearer tokens (JWT, RFC 7519; usage RFC 6750; care RFC 8725).
 
 `Authenticate` runs before anything is read and lets nothing pass without a token but the paths
-in `OPEN`. The key is chosen by `kid` from our set and brings its algorithm; the token's own `alg`
-only has to agree. Checked: signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`. Routes then name
-the scope they need with `requires(...)`.
+in `OPEN` and `SIGNED`. The key is chosen by `kid` from our set and brings its algorithm; the
+token's own `alg` only has to agree. Checked: signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`.
+Routes then name the scope they need with `requires(...)`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,20 @@ SUBJECT_CHARS_MAX = 256
 OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths without a token. `/metrics` has its own rule: loopback only."""
 
+SIGNED = ("/v1/payment-webhooks",)
+"""Begins of paths whose routes check a signature over the body instead of a token."""
+
 READ = "read"
 WRITE = "events:write"
 MODERATE = "moderate"
+LEDGER = "ledger:write"
+PAY = "payments:write"
 SCOPES = {
     READ: "Read every read model.",
     WRITE: "Send events.",
     MODERATE: "Send events that act against a user, such as a ban.",
+    LEDGER: "Open accounts, move money between them, bring settlement files.",
+    PAY: "Create, capture, refund and void payments.",
 }
 
 
@@ -150,6 +157,8 @@ class Authenticate:
         if scope["type"] == "http":
             if scope["path"] in OPEN:
                 scope["state"]["exempt"] = True
+            elif scope["path"].startswith(SIGNED):
+                self._rate.take(scope["path"])
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)

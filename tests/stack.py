@@ -18,7 +18,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from api.app import create_app, open_services
-from api.auth import MODERATE, READ, WRITE
+from api.auth import SCOPES
 from api.issuer import DevIssuer
 from schemas.apply import apply
 from streams.runtime.metrics import Metrics
@@ -117,7 +117,7 @@ async def api(folder: Path) -> AsyncIterator[Api]:
     """The API with its real services; keys of its own are in `folder`."""
     settings = Settings.read()
     issuer = DevIssuer(folder / "keys", settings.api.issuer, settings.api.audience)
-    token = issuer.token("tester", [READ, WRITE, MODERATE], 600)
+    token = issuer.token("tester", list(SCOPES), 600)
     own = {"keys_file": issuer.folder / "jwks.json", "keys_url": None}
     settings = settings.model_copy(update={"api": settings.api.model_copy(update=own)})
     metrics = Metrics(CollectorRegistry())

@@ -6,13 +6,15 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from infra.demo import processes
+from infra.demo.compare import Check
+from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
 from infra.demo.steps import Demo
 from streams.runtime.settings import Settings, home
@@ -56,11 +58,15 @@ def demo(
 
       headrace demo ads --scale 20
 
+      headrace demo payments
+
       headrace demo --stay
 
     """
     began = time.monotonic()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_COLUMNS)
+    if names and "payments" in names:
+        _payments(names, scale, console)
     run = Demo(names or list(SCENARIOS), scale, console)
     run.data()
     settings = run.servers(keep=keep, reset=reset)
@@ -87,24 +93,45 @@ def demo(
     raise typer.Exit(0 if all(check.ok for check in run.checks) else 1)
 
 
+def _payments(names: list[str], scale: int, console: Console) -> NoReturn:
+    """The demo of payments is one of its own: it is driven by commands, not by public data."""
+    if len(names) > 1:
+        raise typer.BadParameter("payments has a demo of its own: headrace demo payments")
+    began = time.monotonic()
+    run = Money(console, transfers=TRANSFERS * scale)
+    equal = run.run()
+    _table(run.checks, console)
+    _verdict(run.checks, console, f"{run.transfers:,} transfers", time.monotonic() - began)
+    raise typer.Exit(0 if equal else 1)
+
+
 def _summary(run: Demo, console: Console, elapsed_s: float) -> None:
     """One line per table, and the verdict."""
+    _table(run.checks, console)
+    _verdict(run.checks, console, f"{run.flow.sent.total():,} events", elapsed_s)
+
+
+def _table(checks: list[Check], console: Console) -> None:
     console.rule("[bold]Summary[/]", align="left")
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name, justify in (("what", "left"), ("compared", "right"), ("different", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
     table.add_column("")
-    for where in dict.fromkeys(check.where for check in run.checks):
-        checks = [check for check in run.checks if check.where == where]
-        bad = sum(not check.ok for check in checks)
+    for where in dict.fromkeys(check.where for check in checks):
+        found = [check for check in checks if check.where == where]
+        bad = sum(not check.ok for check in found)
         verdict = "[bold red]DIFFERENT[/]" if bad else "[green]OK[/]"
-        table.add_row(where, str(len(checks)), str(bad), verdict)
+        table.add_row(where, str(len(found)), str(bad), verdict)
     console.print(table)
-    bad = sum(not check.ok for check in run.checks)
+    for check in (check for check in checks if not check.ok):
+        console.print(f"  {check}", highlight=False, markup=False)
+
+
+def _verdict(checks: list[Check], console: Console, what: str, elapsed_s: float) -> None:
+    bad = sum(not check.ok for check in checks)
     verdict = f"[bold red]{bad} of them DIFFERENT[/]" if bad else "[bold green]all equal[/]"
     console.print(
-        f"{run.flow.sent.total():,} events, {len(run.checks)} comparisons: {verdict}, "
-        f"in {elapsed_s:.0f} s",
+        f"{what}, {len(checks)} comparisons: {verdict}, in {elapsed_s:.0f} s",
         highlight=False,
     )
 

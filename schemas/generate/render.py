@@ -13,7 +13,7 @@ from schemas.generate.declaration import (
     TopicDeclaration,
     snake,
 )
-from schemas.generate.types import PythonType, Types, docstring, not_columnar
+from schemas.generate.types import PythonType, Types, docstring, fitted, not_columnar
 
 _HEAD = '''\
 """Events of {system}: typed rows, record types and topics.
@@ -140,7 +140,7 @@ def _record_type(file: SchemaFile, columns: dict[str, PythonType]) -> Iterator[s
     yield f'    avsc=r"""{file.avsc}""",\n'
     yield "    dtypes={\n"
     for name, column in columns.items():
-        yield f"        {literal(name)}: {column.dtype},\n"
+        yield fitted(f"{literal(name)}: {column.dtype}", 8, ",") + "\n"
     yield "    },\n"
     yield f"    row={file.name},\n)\n"
 
@@ -157,7 +157,9 @@ def _topic(system: SystemDeclaration, topic: TopicDeclaration) -> str:
     lines = [
         f"{topic_constant(system.name, topic.name)} = Topic(",
         f"    name={literal(topic.name)},",
-        f"    records=({records.rstrip() if len(names) == 1 else records.rstrip(', ')}),",
+        fitted(
+            f"records=({records.rstrip() if len(names) == 1 else records.rstrip(', ')})", 4, ","
+        ),
         f"    key={literal(topic.key)},",
         f"    event_time={literal(topic.event_time) if topic.event_time else None},",
         f"    partitions={topic.partitions},",
@@ -178,7 +180,7 @@ def _topic(system: SystemDeclaration, topic: TopicDeclaration) -> str:
     if topic.retries:
         lines.append("    retries={")
         for reactor, delays_ms in topic.retries.items():
-            delays = "".join(f"{_grouped(delay_ms)}, " for delay_ms in delays_ms).rstrip()
+            delays = ", ".join(map(_grouped, delays_ms)) + ("," if len(delays_ms) == 1 else "")
             lines.append(f"        {literal(reactor)}: ({delays}),")
         lines.append("    },")
     if topic.config:

@@ -19,6 +19,8 @@ _PRIMITIVES = {
     "bytes": ("bytes", "pl.Binary"),
     "null": ("None", "pl.Null"),
 }
+LINE_CHARS_MAX = 100
+_CLOSING = ")]}"
 _TIMESTAMP = ("int", 'pl.Datetime("ms", "UTC")')
 
 
@@ -95,7 +97,7 @@ class Types:
                 f"{path}: enum {schema['name']} needs a default, or it can never get a new symbol"
             )
         symbols = ", ".join(json.dumps(symbol) for symbol in schema["symbols"])
-        source = f"{schema['name']} = Literal[{symbols}]\n"
+        source = fitted(f"{schema['name']} = Literal[{symbols}]") + "\n"
         return self._define(schema["name"], PythonType(schema["name"], "pl.String"), source)
 
     def _record(self, schema: dict[str, Any], path: str) -> PythonType:
@@ -119,6 +121,34 @@ class Types:
             raise DeclarationError(f"{name} is defined twice, and differently")
         self._known[name] = kind
         return kind
+
+
+def fitted(text: str, indent: int = 0, after: str = "") -> str:
+    """An expression in source form as the formatter leaves it: on one line if it fits, else what is
+    in its outer brackets on lines of its own. Strings in it hold no brackets and commas.
+    """
+    line = f"{' ' * indent}{text}{after}"
+    if len(line) <= LINE_CHARS_MAX or text[-1] not in _CLOSING:
+        return line
+    begin = min(at for at in map(text.find, "([{") if at >= 0)
+    parts = list(_parts(text[begin + 1 : -1]))
+    comma = "," if len(parts) > 1 or text[begin] == "{" else ""
+    inside = [fitted(part, indent + 4, comma) for part in parts]
+    return "\n".join([line[: indent + begin + 1], *inside, " " * indent + text[-1] + after])
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What commas separate outside of all brackets."""
+    depth, part = 0, ""
+    for char in text:
+        depth += (char in "([{") - (char in _CLOSING)
+        if char == "," and depth == 0:
+            yield part.strip()
+            part = ""
+        else:
+            part += char
+    if part.strip():
+        yield part.strip()
 
 
 def docstring(text: str) -> str:

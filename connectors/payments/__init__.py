@@ -1,0 +1,1 @@
+"""The outside world of money: the payment provider, its webhooks, its settlement files."""

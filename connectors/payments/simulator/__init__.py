@@ -1,0 +1,1 @@
+"""A payment provider for development and tests; `python -m connectors.payments.simulator`."""

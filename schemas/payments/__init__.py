@@ -1,0 +1,1 @@
+"""What happens to money: accounts, transfers, payments, settlement files."""
