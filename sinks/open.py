@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from sinks.readers.cassandra import CassandraReader
     from sinks.readers.clickhouse import ClickHouseReader
     from sinks.readers.redis import RedisReader
+    from sinks.readers.s3 import S3Reader
 
-STORES = ("memory", "redis", "clickhouse", "cassandra")
+STORES = ("memory", "redis", "clickhouse", "s3", "cassandra")
 
 _MEMORY = MemoryStore()
 """What all memory sinks of this process share."""
@@ -41,6 +42,10 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
             from sinks.drivers import cassandra
 
             return cassandra.CassandraSink(model, cassandra.connect(settings.cassandra))
+        case "s3":
+            from sinks.drivers import s3
+
+            return s3.S3Sink(model, s3.connect(settings.s3))
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")
 
@@ -64,3 +69,10 @@ def open_cassandra_reader(model: ReadModel, settings: Settings) -> CassandraRead
     from sinks.readers.cassandra import CassandraReader
 
     return CassandraReader(model, settings.cassandra)
+
+
+def open_s3_reader(model: ReadModel, settings: Settings) -> S3Reader:
+    """What the API reads a model in S3 with; connects at the first read."""
+    from sinks.readers.s3 import S3Reader
+
+    return S3Reader(model, settings.s3)

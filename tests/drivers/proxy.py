@@ -29,6 +29,7 @@ class Proxy:
         self._fault: Fault | None = None
         self._left = 0
         self.fired = False
+        self.replied_bytes = 0
         for target in targets:
             threading.Thread(target=self._accept, args=(target,), daemon=True).start()
 
@@ -91,6 +92,7 @@ class _Line:
             if self._mute:
                 break
             self._replied = True
+            self._proxy.replied_bytes += len(data)
             try:
                 self._client.sendall(data)
             except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +12,11 @@ import polars as pl
 import pytest
 
 from sinks.drivers.cassandra import CassandraSink
-from sinks.readers import cassandra, clickhouse, redis
+from sinks.readers import cassandra, clickhouse, redis, s3
+from streams.runtime.position import FilterState
+from streams.runtime.settings import S3
 from streams.runtime.sink import ReadModel, SinkRejected, SinkUnavailable, Table, Upsert
+from streams.runtime.topic import Topic
 from tests.drivers.model import TOPIC, at, events, no_windows, read_model, span, windows
 from tests.drivers.rigs import (
     CassandraRig,
@@ -20,18 +24,19 @@ from tests.drivers.rigs import (
     RedisClusterRig,
     RedisRig,
     Rig,
+    S3Rig,
     cassandra_settings,
 )
 
 pytestmark = pytest.mark.stack
 
 
-@pytest.fixture(params=["redis", "redis-cluster", "clickhouse", "cassandra"])
+@pytest.fixture(params=["redis", "redis-cluster", "clickhouse", "cassandra", "s3"])
 async def reading(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Rig, Any]]:
     """A rig with its reader, which looks for the live version at every read."""
-    for module in (redis, clickhouse, cassandra):
+    for module in (redis, clickhouse, cassandra, s3):
         monkeypatch.setattr(module, "LIVE_MS", 0)
     rig, reader = opened(request.param)
     yield rig, reader
@@ -49,6 +54,9 @@ def opened(store: str) -> tuple[Rig, Any]:
         case "cassandra":
             ring = CassandraRig()
             return ring, cassandra.CassandraReader(ring.model, ring.settings, rows_max=50)
+        case "s3":
+            objects = S3Rig()
+            return objects, s3.S3Reader(objects.model, objects.settings)
         case _:
             rig = RedisRig(rankings=False) if store == "redis" else RedisClusterRig(rankings=False)
             return rig, redis.RedisReader(rig.model, rig.url)
@@ -80,9 +88,18 @@ async def test_positions(reading: tuple[Rig, Any]) -> None:
     sink = rig.sink()
     sink.write(1, span(None, 4))
     sink.write(1, span(None, 9, partition=2))
-    assert await reader.applied() == {0: 4, 2: 9}
+    assert await reader.applied() == {(TOPIC, 0): 4, (TOPIC, 2): 9}
     assert await reader.position(TOPIC, 2) == at(9)
     assert await reader.positions() == {(TOPIC, 0): at(4), (TOPIC, 2): at(9)}
+
+
+async def test_commands_are_applied_with_their_events(reading: tuple[Rig, Any]) -> None:
+    rig, reader = reading
+    sink = rig.sink()
+    decided = replace(at(9), filter_next=FilterState(0, "00" * 16, 5, 41))
+    sink.write(1, replace(span(None, 9), position=decided))
+    events = Topic(TOPIC, (), "k", None, 1, "tests", "Events.", decides="test.commands")
+    assert await reader.applied(events) == {(TOPIC, 0): 9, ("test.commands", 0): 42}
 
 
 async def test_reads_follow_the_switch(reading: tuple[Rig, Any]) -> None:
@@ -95,7 +112,7 @@ async def test_reads_follow_the_switch(reading: tuple[Rig, Any]) -> None:
     sink.switch(2)
     assert await reader.live_version() == 2
     assert (await reader.bucket("windows", {"start_ms": 0}))["clicks"].to_list() == [2]
-    assert await reader.applied() == {0: 2}
+    assert await reader.applied() == {(TOPIC, 0): 2}
 
 
 async def test_clickhouse_queries_are_parameterised_and_limited() -> None:
@@ -203,11 +220,11 @@ async def test_many_reads_at_once_of_cassandra() -> None:
     assert (await reader.bucket("windows", {"start_ms": 0})).is_empty()
     many = windows(*((t, f"c{i}", i) for t in range(40) for i in range(20)))
     sink.write(1, span(None, 1, many, no_windows((0, "c0"))))
-    assert await reader.applied() == {0: 1}
+    assert await reader.applied() == {(TOPIC, 0): 1}
     found = await asyncio.gather(*(reader.bucket("windows", {"start_ms": t}) for t in range(40)))
     assert [frame.height for frame in found] == [19, *[20] * 39]
     sink.write(1, span(None, 7, windows((0, "new", 1)), partition=3))
-    assert await reader.applied() == {0: 1, 3: 7}, "a new partition"
+    assert await reader.applied() == {(TOPIC, 0): 1, (TOPIC, 3): 7}, "a new partition"
     assert "new" in (await reader.bucket("windows", {"start_ms": 0}))["campaign"]
     await reader.close()
     rig.close()
@@ -227,6 +244,7 @@ async def test_a_store_that_is_away_is_unavailable() -> None:
         redis.RedisReader(model, "redis://127.0.0.1:1/0"),
         clickhouse.ClickHouseReader(model, "http://default@127.0.0.1:1/default"),
         cassandra.CassandraReader(model, cassandra_settings().model_copy(update={"port": 1})),
+        s3.S3Reader(model, S3(url="http://127.0.0.1:1")),
     ):
         with pytest.raises(SinkUnavailable):
             await reader.applied()
