@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sinks.readers.redis import RedisReader
     from sinks.readers.s3 import S3Reader
 
-STORES = ("memory", "redis", "clickhouse", "s3", "cassandra")
+STORES = ("memory", "redis", "clickhouse", "cassandra", "s3")
 
 _MEMORY = MemoryStore()
 """What all memory sinks of this process share."""
@@ -38,14 +38,14 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
 
             client = clickhouse.connect(settings.clickhouse.url.get_secret_value())
             return clickhouse.ClickHouseSink(model, client)
-        case "cassandra":
-            from sinks.drivers import cassandra
-
-            return cassandra.CassandraSink(model, cassandra.connect(settings.cassandra))
         case "s3":
             from sinks.drivers import s3
 
             return s3.S3Sink(model, s3.connect(settings.s3))
+        case "cassandra":
+            from sinks.drivers import cassandra
+
+            return cassandra.CassandraSink(model, cassandra.connect(settings.cassandra))
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")
 
@@ -64,15 +64,15 @@ def open_clickhouse_reader(model: ReadModel, settings: Settings) -> ClickHouseRe
     return ClickHouseReader(model, settings.clickhouse.url.get_secret_value())
 
 
-def open_cassandra_reader(model: ReadModel, settings: Settings) -> CassandraReader:
-    """What the API reads a model in Cassandra with; connects at the first read."""
-    from sinks.readers.cassandra import CassandraReader
-
-    return CassandraReader(model, settings.cassandra)
-
-
 def open_s3_reader(model: ReadModel, settings: Settings) -> S3Reader:
     """What the API reads a model in S3 with; connects at the first read."""
     from sinks.readers.s3 import S3Reader
 
     return S3Reader(model, settings.s3)
+
+
+def open_cassandra_reader(model: ReadModel, settings: Settings) -> CassandraReader:
+    """What the API reads a model in Cassandra with; connects at the first read."""
+    from sinks.readers.cassandra import CassandraReader
+
+    return CassandraReader(model, settings.cassandra)

@@ -23,6 +23,7 @@ from sinks.open import open_sink
 from streams import catalog
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
+from streams.runtime.decider.filter import BrokenChain
 from streams.runtime.decider.rules import Decider
 from streams.runtime.decider.service import DeciderWiring, Deciding
 from streams.runtime.decider.snapshot_store import open_store
@@ -32,9 +33,14 @@ from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
 from streams.runtime.projection import Projection, System
+from streams.runtime.reactor.rules import Reactor
+from streams.runtime.reactor.service import Reacting, ReactorWiring
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
+
+DECISIONS = (LogMismatch, UnknownTopic, BrokenChain)
+"""Errors that a person must decide on; a restart would meet them again."""
 
 log = structlog.get_logger()
 
@@ -69,7 +75,7 @@ async def serve(
     if error is None:
         return 0
     log.error("worker ends", error=str(error), kind=type(error).__name__)
-    return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
+    return EXIT_DECISION if isinstance(error, DECISIONS) else 1
 
 
 def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings) -> MakeAgent:
@@ -85,6 +91,9 @@ def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings
                 Encoder(agent.target, schema_ids(agent.target, settings.registry))
             ).encode
             return deriving(agent, wiring(system.name, slot, settings), encode)
+        case Reactor():
+            reacting = reactor_wiring(system.name, agent, settings)
+            return lambda app: Reacting(app, agent, reacting)
         case _:
             raise TypeError(f"{agent.name} is a {type(agent).__name__}, which no worker runs")
 
@@ -104,6 +113,18 @@ def decider_wiring(
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
         crashed=crashed(os.environ),
+    )
+
+
+def reactor_wiring(system: str, reactor: Reactor, settings: Settings) -> ReactorWiring:
+    """Real clients for a reactor of a system."""
+    outcomes = reactor.outcomes
+    return ReactorWiring(
+        system=system,
+        settings=settings,
+        schemas=RegistrySource(settings.registry.url),
+        outcome_ids={} if outcomes is None else schema_ids(outcomes, settings.registry),
+        metrics=metrics.default(),
     )
 
 

@@ -235,6 +235,40 @@ class ClickHouseRig(ProxiedRig):
         self.client.close()
 
 
+class S3Rig(ProxiedRig):
+    def __init__(self, *, rankings: bool = False) -> None:
+        self.model = read_model(rankings=rankings)
+        self.settings = Settings.read().s3
+        super().__init__(self.settings.url)
+        self.bucket = connect_s3(self.settings)
+
+    def connect(self, url: str) -> Sink:
+        return S3Sink(self.model, connect_s3(self.settings.model_copy(update={"url": url})))
+
+    def sink(self) -> Sink:
+        return self.opened(self.settings.url)
+
+    def pieces(self) -> list[str]:
+        """The keys of all Parquet objects, in use or not."""
+        return [key for key in self.keys() if key.endswith(".parquet")]
+
+    def keys(self) -> list[str]:
+        return list(self.bucket.keys(f"{self.model.name}/"))
+
+    def snapshot(self) -> dict[str, bytes]:
+        return {key: self.bucket.get(key)[0] for key in self.keys()}
+
+    def restore(self, snapshot: dict[str, bytes]) -> None:
+        self.bucket.delete(self.keys())
+        for key, content in snapshot.items():
+            self.bucket.put(key, content)
+
+    def close(self) -> None:
+        self.closed()
+        self.bucket.delete(self.keys())
+        self.bucket.close()
+
+
 @cache
 def cassandra_settings() -> Cassandra:
     """A keyspace for this run; `conftest` drops it."""
@@ -300,49 +334,14 @@ def _first(values: list[str]) -> str:
     return next(c for c in ("clicks", "payload", "position", "data") if c in values)
 
 
-class S3Rig(ProxiedRig):
-    def __init__(self, *, rankings: bool = False) -> None:
-        self.model = read_model(rankings=rankings)
-        self.settings = Settings.read().s3
-        super().__init__(self.settings.url)
-        self.bucket = connect_s3(self.settings)
-
-    def connect(self, url: str) -> Sink:
-        return S3Sink(self.model, connect_s3(self.settings.model_copy(update={"url": url})))
-
-    def sink(self) -> Sink:
-        return self.opened(self.settings.url)
-
-    def pieces(self) -> list[str]:
-        """The keys of all Parquet objects, in use or not."""
-        return [key for key in self.keys() if key.endswith(".parquet")]
-
-    def keys(self) -> list[str]:
-        return list(self.bucket.keys(f"{self.model.name}/"))
-
-    def snapshot(self) -> dict[str, bytes]:
-        return {key: self.bucket.get(key)[0] for key in self.keys()}
-
-    def restore(self, snapshot: dict[str, bytes]) -> None:
-        self.bucket.delete(self.keys())
-        for key, content in snapshot.items():
-            self.bucket.put(key, content)
-
-    def close(self) -> None:
-        self.closed()
-        self.bucket.delete(self.keys())
-        self.bucket.close()
-
-
 RIGS: dict[str, Callable[..., Rig]] = {
     "memory": MemoryRig,
     "redis": RedisRig,
     "redis-cluster": RedisClusterRig,
     "clickhouse": ClickHouseRig,
-    "cassandra": CassandraRig,
     "s3": S3Rig,
+    "cassandra": CassandraRig,
 }
-
 RANKED = ("memory", "redis", "redis-cluster")
 """The stores that hold rankings."""
 

@@ -60,8 +60,8 @@ class Writers(RuleBasedStateMachine):
         self.log: list[Click] = []
         self.held: list[Write] = []
         self.older: Any = None
-        self.asleep: list[tuple[Any, Any]] = []
         self.looks: list[Any] = []
+        self.asleep: list[tuple[Any, Any]] = []
         self.rig.sink().prepare(1)
         self.writers = [Writer(self.rig.sink(), self.log) for _ in range(3)]
 
@@ -147,6 +147,26 @@ class Writers(RuleBasedStateMachine):
         except SinkRejected:
             assert dies
 
+    def s3(self) -> tuple[Bucket, str]:
+        assert isinstance(self.rig, S3Rig)
+        return self.rig.bucket, self.rig.model.name
+
+    @precondition(lambda self: self.store == "s3" and self.held)
+    @rule(data=st.data(), fault=st.sampled_from(["", "dies", "no reply"]))
+    def a_writer_that_saw_an_older_manifest_goes_on(self, data: st.DataObject, fault: str) -> None:
+        write = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        sink: Any = self.rig.sink()
+        if look := data.draw(st.sampled_from([None, *self.looks])):
+            sink._known[1, TOPIC, 0] = look
+        if fault:
+            sink._versions = Breaking(*self.s3(), dies=fault == "dies")
+        try:
+            sink.write(1, write)
+        except FenceRefused:
+            return
+        except SinkUnavailable:
+            assert fault
+
     @precondition(lambda self: self.store == "cassandra")
     @rule(i=who, n=rows)
     def a_writer_dies_behind_the_fence(self, i: int, n: int) -> None:
@@ -169,26 +189,6 @@ class Writers(RuleBasedStateMachine):
     def it_wakes_up(self, data: st.DataObject) -> None:
         sink, rows_in_hand = data.draw(st.sampled_from(self.asleep))
         sink._finish(*rows_in_hand)
-
-    def s3(self) -> tuple[Bucket, str]:
-        assert isinstance(self.rig, S3Rig)
-        return self.rig.bucket, self.rig.model.name
-
-    @precondition(lambda self: self.store == "s3" and self.held)
-    @rule(data=st.data(), fault=st.sampled_from(["", "dies", "no reply"]))
-    def a_writer_that_saw_an_older_manifest_goes_on(self, data: st.DataObject, fault: str) -> None:
-        write = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        sink: Any = self.rig.sink()
-        if look := data.draw(st.sampled_from([None, *self.looks])):
-            sink._known[1, TOPIC, 0] = look
-        if fault:
-            sink._versions = Breaking(*self.s3(), dies=fault == "dies")
-        try:
-            sink.write(1, write)
-        except FenceRefused:
-            return
-        except SinkUnavailable:
-            assert fault
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):

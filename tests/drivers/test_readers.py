@@ -51,12 +51,12 @@ def opened(store: str) -> tuple[Rig, Any]:
             columns = ClickHouseRig()
             columns.sink().prepare(1)
             return columns, clickhouse.ClickHouseReader(columns.model, columns.url, rows_max=50)
+        case "s3":
+            bucket = S3Rig()
+            return bucket, s3.S3Reader(bucket.model, bucket.settings)
         case "cassandra":
             ring = CassandraRig()
             return ring, cassandra.CassandraReader(ring.model, ring.settings, rows_max=50)
-        case "s3":
-            objects = S3Rig()
-            return objects, s3.S3Reader(objects.model, objects.settings)
         case _:
             rig = RedisRig(rankings=False) if store == "redis" else RedisClusterRig(rankings=False)
             return rig, redis.RedisReader(rig.model, rig.url)
@@ -243,8 +243,8 @@ async def test_a_store_that_is_away_is_unavailable() -> None:
     for reader in (
         redis.RedisReader(model, "redis://127.0.0.1:1/0"),
         clickhouse.ClickHouseReader(model, "http://default@127.0.0.1:1/default"),
-        cassandra.CassandraReader(model, cassandra_settings().model_copy(update={"port": 1})),
         s3.S3Reader(model, S3(url="http://127.0.0.1:1")),
+        cassandra.CassandraReader(model, cassandra_settings().model_copy(update={"port": 1})),
     ):
         with pytest.raises(SinkUnavailable):
             await reader.applied()

@@ -23,9 +23,10 @@ from schemas.apply import apply
 from schemas.registry import schema_ids
 from streams.runtime import kafka
 from streams.runtime.avro import RegistrySource
-from streams.runtime.decider.codec import Codec
+from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.folded import Folded, empty
 from streams.runtime.decider.owner import Owner
+from streams.runtime.decider.records import OwnershipClaimed
 from streams.runtime.decider.replies import Answer, answer_key, channel, decode
 from streams.runtime.decider.rules import Envelope
 from streams.runtime.decider.testing import LogRecord, MemoryPorts, Slice
@@ -34,7 +35,7 @@ from streams.runtime.kafka import partition_of
 from streams.runtime.settings import Settings, home
 from tests.runtime.decider.bank import bank
 
-WAIT_S = 60.0
+WAIT_S = 150.0
 
 
 def free_port() -> int:
@@ -218,10 +219,18 @@ class Rig:
             empty(self.decider.rules),
             key_ttl_ms=self.decider.idempotency_ttl_ms,
         )
+        admin = kafka.admin(self.settings.kafka)
+        topic_id = kafka.topic_id(admin, self.decider.commands.name)
         where = (self.decider, partition, fresh, self.events, ports)
-        reader = Owner(*where, writer="test", commands_topic_id="any")
+        reader = Owner(*where, writer="test", commands_topic_id=topic_id)
         reader.read(Slice(0, self.records(partition)))
         return reader
+
+    def writers(self, partition: int = 0) -> set[str]:
+        """Who has claimed a partition."""
+        found = self.events.decode([one.value for one in self.records(partition)])
+        rows = [one[1] for one in found if not isinstance(one, Unreadable)]
+        return {row.writer for row in rows if isinstance(row, OwnershipClaimed)}
 
     def partition(self, account: str) -> int:
         return partition_of(account, self.partitions)
