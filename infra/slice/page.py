@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from api.app import document
+from schemas.catalog import topics_of
 from streams import catalog
 from streams.runtime.projection import Projection, System
 from streams.runtime.sink import Ranking, Table
@@ -32,8 +33,8 @@ def page(name: str) -> str:
     lines += ["| question | place |", "|---|---|"]
     lines += [f"| {question} | `{place.format(name)}` |" for question, place in PLACES]
     lines += ["", "## Events", ""]
-    for topic in sorted({p.topic.name: p.topic for p in system.projections}.items()):
-        lines += _topic(topic[1])
+    for topic in topics_of(name):
+        lines += _topic(topic)
     lines += ["## Read models", ""]
     for projection in system.projections:
         lines += _projection(projection)
