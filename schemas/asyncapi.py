@@ -15,7 +15,8 @@ from typing import Any
 from schemas.catalog import topics_of
 from schemas.generate.declaration import SCHEMAS, SchemaFile, SystemDeclaration, declared
 from schemas.generate.render import topic_constant
-from streams.runtime.topic import Topic
+from streams.runtime.decider.records import CONTROL_RECORDS
+from streams.runtime.topic import RecordType, Topic
 
 DOCUMENT = SCHEMAS / "asyncapi.json"
 VERSION = "0.1.0"
@@ -35,7 +36,7 @@ def document(systems: Iterable[str]) -> _Json:
         declaration = declared(system)
         readers = {topic.name: topic.readers for topic in declaration.topics}
         for topic in topics_of(system):
-            files = [declaration.newest(record.name) for record in topic.records]
+            files = [declaration.newest(record.name) for record in _own(topic)]
             messages.update({file.fullname: _message(topic, file) for file in files})
             channels.update(_channels(topic))
             operations.update(_operations(declaration, topic, readers[topic.name]))
@@ -87,7 +88,7 @@ def _channels(topic: Topic) -> Iterator[tuple[str, _Json]]:
 
 
 def _channel(name: str, doc: str, topic: Topic, configuration: _Json) -> _Json:
-    references = {r.name: {"$ref": f"#/components/messages/{r.fullname}"} for r in topic.records}
+    references = {r.name: {"$ref": f"#/components/messages/{r.fullname}"} for r in _own(topic)}
     return {
         "address": name,
         "description": doc,
@@ -101,6 +102,11 @@ def _channel(name: str, doc: str, topic: Topic, configuration: _Json) -> _Json:
             }
         },
     }
+
+
+def _own(topic: Topic) -> list[RecordType]:
+    """What a system's topic carries, without the runtime's own records (claims, rejections)."""
+    return [record for record in topic.records if record not in CONTROL_RECORDS]
 
 
 def _message(topic: Topic, file: SchemaFile) -> _Json:

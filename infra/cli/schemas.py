@@ -130,6 +130,7 @@ def _files() -> dict[str, SchemaFile]:
         topic.subject(record): declarations[record.fullname.split(".")[1]].newest(record.name)
         for topic in topics().values()
         for record in topic.records
+        if record not in CONTROL_RECORDS
     }
 
 
