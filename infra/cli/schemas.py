@@ -20,6 +20,7 @@ from schemas.examples import read_example
 from schemas.generate import generate as generate_events
 from schemas.generate.declaration import SchemaFile, declared
 from schemas.registry import RegistryClient
+from streams.runtime.decider.records import CONTROL_RECORDS
 
 app = typer.Typer(no_args_is_help=True, help="Avro schemas: list, show, check, generate.")
 
