@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from importlib import import_module
 
 from streams.runtime.projection import Projection, System
+from streams.runtime.reactor.rules import Reactor
 
 SYSTEMS = ("ads", "leaderboard")
 
@@ -32,3 +33,12 @@ def projection(name: str) -> tuple[System, Projection]:
                 return system, one
     known = [p.name for system in map(load, SYSTEMS) for p in system.projections]
     raise UnknownSystem(f"no read model {name}. There are: {', '.join(known)}")
+
+
+def reactor(name: str) -> tuple[System, Reactor] | None:
+    """The reactor of that name, with its system; None where there is none."""
+    for system in map(load, SYSTEMS):
+        for one in system.reactors:
+            if one.name == name:
+                return system, one
+    return None

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import structlog
 from faust.web import Request, Response, View
 from prometheus_client import generate_latest
 
+from connectors.encode import Encoder
+from schemas.registry import schema_ids
 from sinks.open import open_sink
 from streams import catalog
 from streams.runtime import metrics
@@ -24,9 +26,12 @@ from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, Wiring, build_app
 from streams.runtime.projection import Projection
-from streams.runtime.settings import Settings, home
+from streams.runtime.reactor.rules import Reactor
+from streams.runtime.reactor.service import ReactorService, ReactorWiring
+from streams.runtime.settings import Kafka, Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
+from streams.runtime.topic import Topic
 
 log = structlog.get_logger()
 
@@ -35,18 +40,38 @@ def run(
     agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    found = [catalog.projection(agent) for agent in agents]
-    lanes = [(one, wiring(system.name, slot, settings)) for system, one in found]
-    return asyncio.run(serve(lanes, port=port, slot=slot, restarts=restarts))
+    lanes: list[tuple[Projection, Wiring]] = []
+    reactors: list[tuple[Reactor, ReactorWiring]] = []
+    for agent in agents:
+        if (reactor := catalog.reactor(agent)) is not None:
+            reactors.append((reactor[1], reactor_wiring(reactor[0].name, settings)))
+        else:
+            system, projection = catalog.projection(agent)
+            lanes.append((projection, wiring(system.name, slot, settings)))
+    return asyncio.run(
+        serve(lanes, reactors, port=port, slot=slot, restarts=restarts, kafka=settings.kafka)
+    )
 
 
 async def serve(
-    lanes: Sequence[tuple[Projection, Wiring]], *, port: int, slot: int, restarts: int = 0
+    lanes: Sequence[tuple[Projection, Wiring]],
+    reactors: Sequence[tuple[Reactor, ReactorWiring]] = (),
+    *,
+    port: int,
+    slot: int,
+    restarts: int = 0,
+    kafka: Kafka | None = None,
 ) -> int:
-    """Run these projections until a signal or a failure; returns the exit status."""
-    agents = [projection.name for projection, _ in lanes]
-    app = await build_app(f"headrace-{slot}", lanes, port, home() / "faust" / str(slot))
-    for lane in app.lanes:
+    """Run these agents until a signal or a failure; returns the exit status."""
+    agents = [*(one.name for one, _ in lanes), *(one.name for one, _ in reactors)]
+    app = await build_app(
+        f"headrace-{slot}", lanes, port, home() / "faust" / str(slot), kafka=kafka
+    )
+    for reactor, wired in reactors:
+        service = ReactorService(app, reactor, wired, app.end)
+        app.reactors.append(service)
+        await app.add_runtime_dependency(service)
+    for lane in (*app.lanes, *app.reactors):
         lane.metrics.restarted(restarts)
     _pages(app, agents)
     loop = asyncio.get_running_loop()
@@ -81,6 +106,23 @@ def wiring(system: str, slot: int, settings: Settings) -> Wiring:
     )
 
 
+def reactor_wiring(system: str, settings: Settings) -> ReactorWiring:
+    """Real clients for the reactors of a system."""
+
+    def encode(topic: Topic) -> Callable[[Any], tuple[bytes, bytes]]:
+        encoder = Encoder(topic, schema_ids(topic, settings.registry))
+        writers = {one.row: encoder.writer(one.fullname) for one in topic.records}
+        return lambda row: writers[type(row)](row)
+
+    return ReactorWiring(
+        system=system,
+        settings=settings,
+        schemas=RegistrySource(settings.registry.url),
+        encode=encode,
+        metrics=metrics.default(),
+    )
+
+
 def announce(port: int, agents: Sequence[str], slot: int) -> Path:
     """Write the scrape target of this process (Prometheus `file_sd`), atomically."""
     folder = home() / "targets"
@@ -100,13 +142,13 @@ def _pages(app: LaneApp, agents: Sequence[str]) -> None:
     @app.page("/livez")  # type: ignore[untyped-decorator]
     async def livez(web: View, request: Request) -> Response:
         """Fails when a reader's thread has died or hangs."""
-        stuck = [lane.projection.name for lane in app.lanes if lane.stuck]
+        stuck = [one.name for one in (*app.lanes, *app.reactors) if one.stuck]
         return web.json({"stuck": stuck}, status=503 if stuck else 200)
 
     @app.page("/readyz")  # type: ignore[untyped-decorator]
     async def readyz(web: View, request: Request) -> Response:
         """Succeeds once every lane has joined its group."""
-        waiting = [lane.projection.name for lane in app.lanes if not lane.ready]
+        waiting = [one.name for one in (*app.lanes, *app.reactors) if not one.ready]
         return web.json({"waiting": waiting}, status=503 if waiting else 200)
 
     @app.page("/metrics")  # type: ignore[untyped-decorator]

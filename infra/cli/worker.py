@@ -58,10 +58,12 @@ def agents_of(names: list[str]) -> list[str]:
     agents: dict[str, None] = {}
     for name in names:
         if name in catalog.SYSTEMS:
-            agents |= {one.name: None for one in catalog.load(name).projections}
+            system = catalog.load(name)
+            agents |= {one.name: None for one in system.projections}
+            agents |= {one.name: None for one in system.reactors}
             continue
         try:
-            catalog.projection(name)
+            _ = catalog.reactor(name) or catalog.projection(name)
         except catalog.UnknownSystem as error:
             raise typer.BadParameter(str(error)) from error
         agents[name] = None

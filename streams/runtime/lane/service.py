@@ -142,6 +142,11 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._sink.close()
 
     @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.projection.name
+
+    @property
     def ready(self) -> bool:
         """Whether the group has given this lane its partitions (possibly none) and it polls."""
         return self._reader.joined and not self.stuck
@@ -189,6 +194,7 @@ class LaneApp(faust.App):  # type: ignore[misc]
 
     BootStrategy = _Boot
     lanes: list[Lane]
+    reactors: list[Any]
     ended: asyncio.Future[BaseException | None]
 
     def end(self, error: BaseException | None = None) -> None:
@@ -198,15 +204,21 @@ class LaneApp(faust.App):  # type: ignore[misc]
 
 
 async def build_app(
-    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
+    name: str,
+    projections: Sequence[tuple[Projection, Wiring]],
+    web_port: int,
+    data: Path,
+    *,
+    kafka: Kafka | None = None,
 ) -> LaneApp:
     """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
-    that Faust may keep files in.
+    that Faust may keep files in; `kafka` is needed where there is no projection.
     """
+    servers = (kafka or projections[0][1].kafka).bootstrap_servers
     await asyncio.to_thread(data.mkdir, parents=True, exist_ok=True)
     app = LaneApp(
         name,
-        broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
+        broker=f"kafka://{servers}",
         store="memory://",
         datadir=data,
         web_port=web_port,
@@ -216,6 +228,7 @@ async def build_app(
         loop=asyncio.get_running_loop(),
     )
     app.ended = app.loop.create_future()
+    app.reactors = []
     app.lanes = [Lane(app, projection, wiring) for projection, wiring in projections]
     for lane in app.lanes:
         await app.add_runtime_dependency(lane)

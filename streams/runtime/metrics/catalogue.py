@@ -1,7 +1,7 @@
 """Every metric Headrace exports, in one place.
 
 `Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
-`api`); dashboards, alert rules and their tests are checked against it.
+`reactors`, `api`); dashboards, alert rules and their tests are checked against it.
 
 Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
 store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
@@ -177,6 +177,52 @@ class Trouble:
         )
 
 
+class Reactors:
+    """Calls to the outside."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.calls = Counter(
+            "headrace_reactor_calls_total",
+            "Calls to the outside that ended, by result (done, failed, gave_up, held_back).",
+            (*AGENT, "result"),
+            registry=registry,
+        )
+        self.call = Histogram(
+            "headrace_reactor_call_seconds",
+            "Time of one call to the outside, waiting for a rate limit included.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.deferred = Counter(
+            "headrace_reactor_deferred_total",
+            "Records sent to a retry topic, by reason; all but failed cost no try.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.passed_over = Counter(
+            "headrace_reactor_passed_over_total",
+            "Records that led to no call, by reason (stale: refused by the reader rule).",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "headrace_reactor_in_flight", "Calls that run now.", AGENT, registry=registry
+        )
+        self.waiting = Gauge(
+            "headrace_reactor_waiting",
+            "Tasks that wait for their target's or tenant's limit.",
+            AGENT,
+            registry=registry,
+        )
+        self.breakers_open = Gauge(
+            "headrace_reactor_breakers_open",
+            "Providers that are not called because calls to them fail.",
+            AGENT,
+            registry=registry,
+        )
+
+
 class Rebuild:
     """Progress of the rebuild that runs, or of the last one."""
 
@@ -225,6 +271,7 @@ class Metrics:
         self.lag = Lag(registry)
         self.trouble = Trouble(registry)
         self.rebuild = Rebuild(registry)
+        self.reactors = Reactors(registry)
         self.api = Api(registry)
 
     def agent(
