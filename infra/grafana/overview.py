@@ -145,6 +145,12 @@ def trouble(s: str) -> list[Any]:
         ),
         lines("Late rows", RATE, (rate("headrace_late_rows_total", "agent", s), "{{agent}}")),
         lines(
+            "Refused by the reader rule",
+            RATE,
+            (rate("headrace_stale_rows_total", "agent, reason", s), "{{agent}} {{reason}}"),
+            about="Written by a deposed decider, derived again after a crash, or behind a hole.",
+        ),
+        lines(
             "Fence refusals",
             RATE,
             (rate("headrace_fence_refusals_total", "agent, store", s), "{{agent}} {{store}}"),

@@ -64,6 +64,7 @@ class Traffic(Collector):
 
 def _fail(agent: AgentMetrics) -> None:
     agent.late(100)
+    agent.stale("epoch", 3)
     agent.dead_letter("bad_bytes")
     agent.fence_refused()
     agent.sink_retry("SinkUnavailable")

@@ -29,6 +29,7 @@ from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
+from streams.runtime.position import Position
 from streams.runtime.projection import Projection, SinkFactory
 from streams.runtime.settings import Kafka
 
@@ -181,8 +182,8 @@ class Lane(faust.Service):  # type: ignore[misc]
     def _bounds(self, seat: Seat) -> LogBounds:
         return kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
 
-    def _commit(self, seat: Seat, offset: int) -> None:
-        self._reader.commit(seat.partition, offset)
+    def _commit(self, seat: Seat, position: Position) -> None:
+        self._reader.commit(seat.partition, position.next_offset)
 
 
 class _Boot(BootStrategy):  # type: ignore[misc]

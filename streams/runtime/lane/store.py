@@ -9,6 +9,7 @@ from dataclasses import replace
 import polars as pl
 
 from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.admission import ruled
 from streams.runtime.lane.bounds import check_against_log
 from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Seat
@@ -50,7 +51,8 @@ class Store:
                 stored = self._position(seat)
             except FenceRefused as sealed:  # a rebuild is about to switch versions
                 raise SinkRejected(str(sealed), transient=True) from sealed
-            check_against_log(self._projection.name, seat, stored, bounds)
+            rule = ruled(self._projection.topic)
+            check_against_log(self._projection.name, seat, stored, bounds, ruled=rule)
             tables = {name: self._rows(name, seat.partition) for name in self._projection.restores}
         return restore(self._projection, bounds.topic_id, stored, tables, begin=bounds.start)
 

@@ -169,6 +169,13 @@ class Trouble:
             AGENT,
             registry=registry,
         )
+        self.stale_rows = Counter(
+            "headrace_stale_rows_total",
+            "Records refused by the reader rule: of a deposed decider or behind a hole in its "
+            "numbers (epoch, seq), derived again or behind a hole (repeat, hole), or foreign.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
         self.worker_restarts = Counter(
             "headrace_worker_restarts_total",
             "Times the agent was started again after an error, in this process or the ones before.",

@@ -113,7 +113,7 @@ class Bed:
             metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
             bounds=lambda _: self.bounds,
             restart=lambda *restart: self.restarts.append(restart),
-            commit=lambda _, offset: self.commits.append(offset),
+            commit=lambda _, position: self.commits.append(position.next_offset),
             stopping=self.stopping,
             journal=self.journal,
         )
