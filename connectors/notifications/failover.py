@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from connectors.notifications.bucket import Breaker, Bucket
-from connectors.notifications.message import Message, Provider, Refused, Temporary
+from connectors.notifications.message import HeldBack, Message, Provider, Refused, Temporary
 
 WAIT_MS_MAX = 2_000
 """A token is waited for so long; a provider whose bucket needs longer is passed over."""
@@ -48,9 +48,9 @@ class Failover:
         """Hand the message to the first provider that takes it.
 
         Raises `Refused` as soon as one says that nobody ever could, and `Temporary`, with the time
-        of the next chance, where all are down, busy or out of tokens.
+        of the next chance, where all are down or busy; `HeldBack` where none was even called.
         """
-        reasons, chances = [], []
+        reasons, chances, called = [], [], False
         for line in self._lines:
             name = line.provider.name
             if line.breaker.wait_ms > 0:
@@ -64,13 +64,15 @@ class Failover:
                 continue
             if wait > 0:
                 await self._sleep(wait / 1_000)
+            called = True
             try:
                 return await self._call(line, message)
             except Temporary as error:
                 reasons.append(f"{name}: {error}")
                 chances.append(RETRY_MS if error.after_ms is None else error.after_ms)
         reason = "; ".join(reasons) or f"no provider of {message.channel}"
-        raise Temporary(reason, after_ms=int(min(chances, default=RETRY_MS)) + 1)
+        kind = Temporary if called or not self._lines else HeldBack
+        raise kind(reason, after_ms=int(min(chances, default=RETRY_MS)) + 1)
 
     async def close(self) -> None:
         """Release the providers' connections."""

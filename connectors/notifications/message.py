@@ -25,6 +25,7 @@ class SendError(Exception):
 
     SendError
     ├── Temporary         no answer, busy or broken: another provider, or later
+    │   └── HeldBack         nobody was called: limits are reached, or all are left alone
     └── Refused           understood, and will never be sent
         └── InvalidAddress   nobody is there: the address is of no more use
     """
@@ -36,6 +37,10 @@ class Temporary(SendError):
     def __init__(self, reason: str, *, after_ms: int | None = None) -> None:
         super().__init__(reason)
         self.after_ms = after_ms
+
+
+class HeldBack(Temporary):
+    """Nobody was called, so it was no try."""
 
 
 class Refused(SendError):

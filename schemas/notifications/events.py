@@ -858,6 +858,9 @@ OTP = Topic(
     future_skew_ms=60_000,
     columnar=True,
     derived_from=("notifications.events",),
+    retries={
+        "notifications-send-otp": (1_000, 5_000, 15_000,),
+    },
 )
 
 TRANSACTIONAL = Topic(
@@ -875,6 +878,9 @@ TRANSACTIONAL = Topic(
     future_skew_ms=60_000,
     columnar=True,
     derived_from=("notifications.events",),
+    retries={
+        "notifications-send-transactional": (5_000, 30_000, 300_000, 1_800_000,),
+    },
 )
 
 MARKETING = Topic(
@@ -892,6 +898,9 @@ MARKETING = Topic(
     future_skew_ms=60_000,
     columnar=True,
     derived_from=("notifications.events",),
+    retries={
+        "notifications-send-marketing": (30_000, 300_000, 1_800_000,),
+    },
 )
 
 OUTCOMES = Topic(
@@ -940,4 +949,7 @@ CAMPAIGNS = Topic(
     out_of_orderness_ms=0,
     future_skew_ms=60_000,
     columnar=True,
+    retries={
+        "notifications-campaigns": (5_000, 30_000, 300_000,),
+    },
 )

@@ -8,6 +8,7 @@ records their revision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ class NotificationRules:
     """`Rules` of the decider `notifications`."""
 
     version = VERSION
-    tables = TABLES
+    tables: Mapping[str, Any] = TABLES
 
     def decide(self, state: State, command: Command) -> Any:
         """The event of a command."""

@@ -70,7 +70,10 @@ class Trail(_Stateless):
             if rows.height
         ]
         rejected = batch.height - sum(batch.of(record.fullname).height for record in _FOLDED)
-        counts = {Fate.APPLIED: batch.height - rejected, Fate.FILTERED: rejected}
+        counts: dict[str, int] = {
+            Fate.APPLIED: batch.height - rejected,
+            Fate.FILTERED: rejected,
+        }
         return None, Outcome(changes=[*changes, *_devices(batch)], counts=counts)
 
 
