@@ -25,7 +25,7 @@ from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
 from api.replies import RedisReplies
 from api.responder import Responder
-from api.routes import ads, leaderboard
+from api.routes import ads, leaderboard, notifications
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
@@ -35,6 +35,8 @@ from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
+from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_clickhouse_reader, open_redis_reader
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
@@ -49,6 +51,9 @@ ROUTERS = (
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
+    notifications.sending,
+    notifications.router,
+    notifications.callbacks,
 )
 """Every route of the product; there is no discovery."""
 
@@ -161,11 +166,19 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
         opened.push_async_callback(history.close)
         boards = LeaderboardReader(open_redis_reader(BOARDS, settings))
         opened.push_async_callback(boards.close)
+        trail = NotificationsReader(
+            open_redis_reader(TRAIL, settings), open_redis_reader(DELIVERIES, settings)
+        )
+        opened.push_async_callback(trail.close)
+        texts = TemplatesReader(open_redis_reader(TEMPLATES, settings))
+        opened.push_async_callback(texts.close)
         yield {
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
             "leaderboard": boards,
+            "notifications": trail,
+            "notifications-templates": texts,
         }
 
 

@@ -33,6 +33,9 @@ SUBJECT_CHARS_MAX = 256
 OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths without a token. `/metrics` has its own rule: loopback only."""
 
+SIGNED = ("/v1/notification-callbacks/",)
+"""Begins of paths whose routes check a signature over the body instead of a token."""
+
 READ = "read"
 WRITE = "events:write"
 MODERATE = "moderate"
@@ -150,6 +153,8 @@ class Authenticate:
         if scope["type"] == "http":
             if scope["path"] in OPEN:
                 scope["state"]["exempt"] = True
+            elif scope["path"].startswith(SIGNED):
+                self._rate.take(scope["path"])
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)

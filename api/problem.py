@@ -188,10 +188,12 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
     }
     for status, description in {
+        400: "The request cannot be meant so; `detail` says why.",
         401: "No token, or one that is not valid.",
         403: "The token lacks the scope.",
         404: "There is no such thing.",
         408: "The request did not arrive within the deadline.",
+        409: "It does not go with what was decided before.",
         413: "The body is larger than allowed.",
         415: "Not JSON in UTF-8, or a compressed body.",
         422: "The input is wrong; `errors` says where.",

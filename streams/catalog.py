@@ -8,7 +8,7 @@ from importlib import import_module
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
 
-SYSTEMS = ("ads", "leaderboard")
+SYSTEMS = ("ads", "leaderboard", "notifications")
 
 
 class UnknownSystem(LookupError):
