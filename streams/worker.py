@@ -22,13 +22,16 @@ from sinks.open import open_sink
 from streams import catalog
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
+from streams.runtime.decider.rules import Decider
+from streams.runtime.decider.service import DeciderWiring, Deciding
+from streams.runtime.decider.snapshot_store import open_store
 from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
-from streams.runtime.lane.service import LaneApp, Wiring, build_app
-from streams.runtime.projection import Projection
+from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
+from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
 from streams.runtime.reactor.service import ReactorService, ReactorWiring
-from streams.runtime.settings import Kafka, Settings, home
+from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
 from streams.runtime.topic import Topic
@@ -40,39 +43,19 @@ def run(
     agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    lanes: list[tuple[Projection, Wiring]] = []
-    reactors: list[tuple[Reactor, ReactorWiring]] = []
-    for agent in agents:
-        if (reactor := catalog.reactor(agent)) is not None:
-            reactors.append((reactor[1], reactor_wiring(reactor[0].name, settings)))
-        else:
-            system, projection = catalog.projection(agent)
-            lanes.append((projection, wiring(system.name, slot, settings)))
-    return asyncio.run(
-        serve(lanes, reactors, port=port, slot=slot, restarts=restarts, kafka=settings.kafka)
-    )
+    makers = [maker(*catalog.agent(agent), slot, settings) for agent in agents]
+    return asyncio.run(serve(makers, port=port, slot=slot, settings=settings, restarts=restarts))
 
 
 async def serve(
-    lanes: Sequence[tuple[Projection, Wiring]],
-    reactors: Sequence[tuple[Reactor, ReactorWiring]] = (),
-    *,
-    port: int,
-    slot: int,
-    restarts: int = 0,
-    kafka: Kafka | None = None,
+    makers: Sequence[MakeAgent], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    agents = [*(one.name for one, _ in lanes), *(one.name for one, _ in reactors)]
-    app = await build_app(
-        f"headrace-{slot}", lanes, port, home() / "faust" / str(slot), kafka=kafka
-    )
-    for reactor, wired in reactors:
-        service = ReactorService(app, reactor, wired, app.end)
-        app.reactors.append(service)
-        await app.add_runtime_dependency(service)
-    for lane in (*app.lanes, *app.reactors):
-        lane.metrics.restarted(restarts)
+    data = home() / "faust" / str(slot)
+    app = await build_app(f"headrace-{slot}", settings.kafka, makers, port, data)
+    agents = [one.name for one in app.lanes]
+    for one in app.lanes:
+        one.metrics.restarted(restarts)
     _pages(app, agents)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,17 +72,33 @@ async def serve(
     return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
 
 
-def wiring(system: str, slot: int, settings: Settings) -> Wiring:
-    """Real clients for the projections of a system."""
+def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings) -> MakeAgent:
+    """What makes an agent in the app, with real clients."""
+    match agent:
+        case Projection():
+            return lane(agent, wiring(system.name, slot, settings))
+        case Decider():
+            wired = decider_wiring(system.name, [agent], slot, settings)
+            return lambda app: Deciding(app, agent, wired)
+        case Reactor():
+            reacting = reactor_wiring(system.name, settings)
+            return lambda app: ReactorService(app, agent, reacting, app.end)
+        case _:
+            raise TypeError(f"{agent.name} is a {type(agent).__name__}, which no worker runs")
 
-    def sink(one: Projection) -> Sink:
-        return open_sink(one.store, one.model, settings)
 
-    return Wiring(
+def decider_wiring(
+    system: str, deciders: Sequence[Decider], slot: int, settings: Settings
+) -> DeciderWiring:
+    """Real clients for the deciders of a system."""
+    topics = {one.name: one for d in deciders for one in (d.commands, d.events)}
+    return DeciderWiring(
         system=system,
         kafka=settings.kafka,
         schemas=RegistrySource(settings.registry.url),
-        open_sink=sink,
+        schema_ids={n: schema_ids(one, settings.registry) for n, one in topics.items()},
+        redis_url=settings.redis.url.get_secret_value(),
+        snapshots=open_store(settings.snapshots, settings.s3, home() / "snapshots"),
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
         crashed=crashed(os.environ),
@@ -123,6 +122,23 @@ def reactor_wiring(system: str, settings: Settings) -> ReactorWiring:
     )
 
 
+def wiring(system: str, slot: int, settings: Settings) -> Wiring:
+    """Real clients for the projections of a system."""
+
+    def sink(one: Projection) -> Sink:
+        return open_sink(one.store, one.model, settings)
+
+    return Wiring(
+        system=system,
+        kafka=settings.kafka,
+        schemas=RegistrySource(settings.registry.url),
+        open_sink=sink,
+        metrics=metrics.default(),
+        journals=home() / "journals" / str(slot),
+        crashed=crashed(os.environ),
+    )
+
+
 def announce(port: int, agents: Sequence[str], slot: int) -> Path:
     """Write the scrape target of this process (Prometheus `file_sd`), atomically."""
     folder = home() / "targets"
@@ -142,13 +158,13 @@ def _pages(app: LaneApp, agents: Sequence[str]) -> None:
     @app.page("/livez")  # type: ignore[untyped-decorator]
     async def livez(web: View, request: Request) -> Response:
         """Fails when a reader's thread has died or hangs."""
-        stuck = [one.name for one in (*app.lanes, *app.reactors) if one.stuck]
+        stuck = [one.name for one in app.lanes if one.stuck]
         return web.json({"stuck": stuck}, status=503 if stuck else 200)
 
     @app.page("/readyz")  # type: ignore[untyped-decorator]
     async def readyz(web: View, request: Request) -> Response:
-        """Succeeds once every lane has joined its group."""
-        waiting = [one.name for one in (*app.lanes, *app.reactors) if not one.ready]
+        """Succeeds once every agent has its partitions and works on them."""
+        waiting = [one.name for one in app.lanes if not one.ready]
         return web.json({"waiting": waiting}, status=503 if waiting else 200)
 
     @app.page("/metrics")  # type: ignore[untyped-decorator]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
@@ -63,6 +63,17 @@ class S3(_Part):
     bucket: str = "headrace"
 
 
+class Snapshots(_Part):
+    """Where deciders keep snapshots of their state. `local` is for one machine: an owner elsewhere
+    does not find them and folds the whole log.
+    """
+
+    store: Literal["local", "s3"] = "local"
+    folder: Path | None = None
+    """Of the local store; `snapshots` in the home folder by default."""
+    bucket: str = "headrace-snapshots"
+
+
 class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
 
@@ -104,6 +115,7 @@ class Settings(BaseSettings):
     clickhouse: ClickHouse = ClickHouse()
     cassandra: Cassandra = Cassandra()
     s3: S3 = S3()
+    snapshots: Snapshots = Snapshots()
     prometheus: Prometheus = Prometheus()
     api: Api = Api()
     log_level: str = "INFO"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import faust
 import structlog
@@ -28,7 +28,7 @@ from streams.runtime.lane.patience import Stopped
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
-from streams.runtime.metrics import Metrics
+from streams.runtime.metrics import AgentMetrics, Metrics
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection, SinkFactory
 from streams.runtime.settings import Kafka
@@ -186,6 +186,26 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._reader.commit(seat.partition, position.next_offset)
 
 
+class Agent(Protocol):
+    """What a worker runs: a Faust service that feeds one agent of that name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has its partitions, possibly none, and works on them."""
+        ...
+
+    @property
+    def stuck(self) -> bool:
+        """Whether one of its threads has died or hangs."""
+        ...
+
+    @property
+    def metrics(self) -> AgentMetrics: ...
+
+
 class _Boot(BootStrategy):  # type: ignore[misc]
     enable_kafka = False
 
@@ -194,8 +214,7 @@ class LaneApp(faust.App):  # type: ignore[misc]
     """The Faust app of one worker process; `ended` resolves with the error that ends it."""
 
     BootStrategy = _Boot
-    lanes: list[Lane]
-    reactors: list[Any]
+    lanes: list[Agent]
     ended: asyncio.Future[BaseException | None]
 
     def end(self, error: BaseException | None = None) -> None:
@@ -204,22 +223,24 @@ class LaneApp(faust.App):  # type: ignore[misc]
             self.ended.set_result(error)
 
 
+MakeAgent = Callable[[LaneApp], Agent]
+
+
+def lane(projection: Projection, wiring: Wiring) -> MakeAgent:
+    """Makes the lane of a projection in an app."""
+    return lambda app: Lane(app, projection, wiring)
+
+
 async def build_app(
-    name: str,
-    projections: Sequence[tuple[Projection, Wiring]],
-    web_port: int,
-    data: Path,
-    *,
-    kafka: Kafka | None = None,
+    name: str, broker: Kafka, agents: Sequence[MakeAgent], web_port: int, data: Path
 ) -> LaneApp:
-    """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
-    that Faust may keep files in; `kafka` is needed where there is no projection.
+    """A Faust app with these agents; nothing reads before it starts. `data` is a folder that Faust
+    may keep files in.
     """
-    servers = (kafka or projections[0][1].kafka).bootstrap_servers
     await asyncio.to_thread(data.mkdir, parents=True, exist_ok=True)
     app = LaneApp(
         name,
-        broker=f"kafka://{servers}",
+        broker=f"kafka://{broker.bootstrap_servers}",
         store="memory://",
         datadir=data,
         web_port=web_port,
@@ -229,8 +250,7 @@ async def build_app(
         loop=asyncio.get_running_loop(),
     )
     app.ended = app.loop.create_future()
-    app.reactors = []
-    app.lanes = [Lane(app, projection, wiring) for projection, wiring in projections]
-    for lane in app.lanes:
-        await app.add_runtime_dependency(lane)
+    app.lanes = [make(app) for make in agents]
+    for one in app.lanes:
+        await app.add_runtime_dependency(one)
     return app

@@ -248,6 +248,78 @@ class Rebuild:
         )
 
 
+class Decisions:
+    """What deciders do; see `streams.runtime.decider`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decided = Counter(
+            "headrace_decisions_total",
+            "Commands decided, and timers fired, by code: accepted, or why not.",
+            (*AGENT, "code"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "headrace_decide_seconds",
+            "Time of one piece of work: a span of commands, or of events read back.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "headrace_decisions_in_flight",
+            "Decisions that are not read back yet.",
+            PARTITION,
+            registry=registry,
+        )
+        self.claims = Counter(
+            "headrace_claims_total",
+            "Claims of a partition's ownership that were sent.",
+            AGENT,
+            registry=registry,
+        )
+        self.abandoned = Counter(
+            "headrace_epochs_abandoned_total",
+            "Epochs of ownership that were given up, by reason.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.stale = Counter(
+            "headrace_stale_records_total",
+            "Records that the reader rule refused, by reason.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.replies_dropped = Counter(
+            "headrace_replies_dropped_total",
+            "Verdicts that could not be told; their senders ask later.",
+            AGENT,
+            registry=registry,
+        )
+        self.recovery = Histogram(
+            "headrace_recovery_seconds",
+            "From being given a partition to deciding its first command.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.snapshot_time = Gauge(
+            "headrace_snapshot_timestamp_seconds",
+            "When the newest snapshot was written (Unix time).",
+            PARTITION,
+            registry=registry,
+        )
+        self.snapshot_seconds = Histogram(
+            "headrace_snapshot_seconds",
+            "Time to write one snapshot.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.snapshot_bytes = Gauge(
+            "headrace_snapshot_bytes", "Size of the newest snapshot.", PARTITION, registry=registry
+        )
+
+
 class Api:
     """The HTTP edge. `route` is the route template, never the path."""
 
@@ -280,6 +352,7 @@ class Metrics:
         self.rebuild = Rebuild(registry)
         self.reactors = Reactors(registry)
         self.api = Api(registry)
+        self.decisions = Decisions(registry)
 
     def agent(
         self,
