@@ -33,6 +33,7 @@ def overview() -> Any:
         ("Flow", flow(S)),
         ("Behind", behind(S, G)),
         ("Trouble", trouble(S)),
+        ("Reactors", reactors(S)),
         ("Rebuilds", _rebuilds()),
         ("API", _api()),
     )
@@ -184,6 +185,46 @@ def edge(system: str) -> list[Any]:
             "Answer time, p99", SECONDS, (quantile(0.99, requests, "route", routes), "{{route}}")
         ),
         lines("Server errors", RATIO, (error_ratio(routes), "5xx")),
+    ]
+
+
+def reactors(s: str) -> list[Any]:
+    """Calls to the outside."""
+    calls = "headrace_reactor_call_seconds"
+    return [
+        lines(
+            "Calls by result",
+            RATE,
+            (rate("headrace_reactor_calls_total", "agent, result", s), "{{agent}} {{result}}"),
+            about="failed comes back after a delay; gave_up is a dead letter.",
+        ),
+        lines("Time of a call, p99", SECONDS, (quantile(0.99, calls, "agent", s), "{{agent}}")),
+        lines(
+            "Sent to a retry topic",
+            RATE,
+            (rate("headrace_reactor_deferred_total", "agent, reason", s), "{{agent}} {{reason}}"),
+            about="All but failed cost no try.",
+        ),
+        lines(
+            "Passed over",
+            RATE,
+            (
+                rate("headrace_reactor_passed_over_total", "agent, reason", s),
+                "{{agent}} {{reason}}",
+            ),
+        ),
+        lines(
+            "Calls now",
+            COUNT,
+            (f"sum by (agent) (headrace_reactor_in_flight{{{s}}})", "{{agent}} running"),
+            (f"sum by (agent) (headrace_reactor_waiting{{{s}}})", "{{agent}} waiting"),
+        ),
+        lines(
+            "Providers not called",
+            COUNT,
+            (f"max by (agent) (headrace_reactor_breakers_open{{{s}}})", "{{agent}}"),
+            about="Their calls fail again and again; one call at a time probes them.",
+        ),
     ]
 
 

@@ -43,12 +43,24 @@ class Traffic(Collector):
             self._fold(agent, now_ms)
             _fail(agent)
             agent.rebuilding(250 * self.ticks, 1_000_000, 1.0 * self.ticks)
+        for system, agent_name, topic, _ in AGENTS:
+            self._call(system, agent_name, topic)
         for system, _, topic, _ in AGENTS:
             self.metrics.api.events.labels(system, topic).inc(100)
             request = self.metrics.api.request
             request.labels(f"/v1/{system}/events", "POST", "202").observe(0.02)
             request.labels(f"/v1/{system}/events", "POST", "503").observe(0.02)
         return ()
+
+    def _call(self, *labels: str) -> None:
+        reactors = self.metrics.reactors
+        reactors.calls.labels(*labels, "done").inc(10)
+        reactors.call.labels(*labels).observe(0.02)
+        reactors.deferred.labels(*labels, "failed").inc(10)
+        reactors.passed_over.labels(*labels, "stale").inc(10)
+        reactors.in_flight.labels(*labels).set(3)
+        reactors.waiting.labels(*labels).set(2)
+        reactors.breakers_open.labels(*labels).set(1)
 
     def _fold(self, agent: AgentMetrics, now_ms: int) -> None:
         for fate in ("applied", "duplicate", "late"):

@@ -59,9 +59,7 @@ class Admission(Generic[T]):
         """A new item: it starts, waits, or somebody (often itself) has to come back later."""
         moves: Moves[T] = Moves()
         self._place(route, item, moves)
-        if self._waiting > self._limits.waiting_max:
-            moves.park.append(self._drop())
-        return moves
+        return self._bounded(moves)
 
     def release(self, route: Route) -> Moves[T]:
         """An item that had started is over."""
@@ -103,6 +101,11 @@ class Admission(Generic[T]):
                 self._place(*self._pop(name, first=True), moves)
         while self._ready and self._running < self._limits.in_flight_max:
             self._place(*self._ready.popleft(), moves)
+        return self._bounded(moves)
+
+    def _bounded(self, moves: Moves[T]) -> Moves[T]:
+        while self._waiting > self._limits.waiting_max:
+            moves.park.append(self._drop())
         return moves
 
     def _pop(self, name: _Name, *, first: bool) -> tuple[Route, T]:

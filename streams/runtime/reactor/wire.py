@@ -7,7 +7,7 @@ when. On the source topic these headers mean nothing: whoever writes there could
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confluent_kafka import Message
 
@@ -49,23 +49,35 @@ class Journey:
         """Of a record of the source topic, or of a retry topic (`retried`). What a retried record
         does not say readably is as if it began where it is.
         """
-        texts = _texts(message.headers() or ())
-        redrives = _number(texts.get(REDRIVES), 0)
-        place = (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
-        if not retried:
-            return cls(*place, redrives=redrives)
+        place = (message.topic(), message.partition(), message.offset())
+        headers, appended_ms = message.headers() or (), message.timestamp()[1]
+        if retried:
+            return cls.of_headers(headers, place, appended_ms)
+        redrives = _number(_texts(headers).get(REDRIVES), 0)
+        return cls(*place, time_ms=appended_ms, redrives=redrives)
+
+    @classmethod
+    def of_headers(
+        cls, headers: Iterable[Header], place: tuple[str, int, int], appended_ms: int
+    ) -> Journey:
+        """What the headers say; `place` and time stand in for what they do not."""
+        texts = _texts(headers)
         ours = {name.removeprefix(PREFIX): text for name, text in texts.items()}
         return cls(
             topic=ours.get("topic", place[0]),
             partition=_number(ours.get("partition"), place[1]),
             offset=_number(ours.get("offset"), place[2]),
-            time_ms=_number(ours.get("time_ms"), place[3]),
+            time_ms=_number(ours.get("time_ms"), appended_ms),
             attempt=max(1, _number(ours.get("attempt"), 1)),
             due_ms=_number(ours.get("due_ms"), 0),
             not_before_ms=_number(ours.get("not_before_ms"), 0),
             reason=ours.get("reason", ""),
-            redrives=redrives,
+            redrives=_number(texts.get(REDRIVES), 0),
         )
+
+    def anew(self) -> Journey:
+        """The journey of a task that is sent again after the last try."""
+        return replace(self, attempt=1, due_ms=0, not_before_ms=0, reason="redriven")
 
     def headers(self) -> list[tuple[str, bytes]]:
         """Our headers, without the number of redrives, which stays where it is."""

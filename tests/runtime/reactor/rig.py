@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -30,6 +31,11 @@ from tests.chaos.processes import ROOT, free_port, until
 from tests.runtime.reactor.asking import ANSWERED, Answered, Asked, topics
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256  # more calls at once than that are not made
+
+
 class Provider:
     """An HTTP server that counts calls by task id, and answers as told, by target."""
 
@@ -54,8 +60,7 @@ class Provider:
             def log_message(self, *_: object) -> None:
                 """Nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -207,7 +212,5 @@ class Rig:
                     registry.delete(subject.name)
 
 
-def _body(message: Message):
-    import io
-
+def _body(message: Message) -> io.BytesIO:
     return io.BytesIO(message.value()[5:])
