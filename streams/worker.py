@@ -16,6 +16,7 @@ import structlog
 from faust.web import Request, Response, View
 from prometheus_client import generate_latest
 
+from connectors.columnar import FrameEncoder
 from connectors.encode import Encoder
 from schemas.registry import schema_ids
 from sinks.open import open_sink
@@ -25,6 +26,8 @@ from streams.runtime.avro import RegistrySource
 from streams.runtime.decider.rules import Decider
 from streams.runtime.decider.service import DeciderWiring, Deciding
 from streams.runtime.decider.snapshot_store import open_store
+from streams.runtime.derivation.rules import Derivation
+from streams.runtime.derivation.service import DerivationLane
 from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
@@ -83,8 +86,11 @@ def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings
         case Reactor():
             reacting = reactor_wiring(system.name, settings)
             return lambda app: ReactorService(app, agent, reacting, app.end)
-        case _:
-            raise TypeError(f"{agent.name} is a {type(agent).__name__}, which no worker runs")
+        case Derivation():
+            wired_lane = wiring(system.name, slot, settings)
+            encoder = Encoder(agent.target, schema_ids(agent.target, settings.registry))
+            encode = FrameEncoder(encoder).encode
+            return lambda app: DerivationLane(app, agent, wired_lane, encode)
 
 
 def decider_wiring(

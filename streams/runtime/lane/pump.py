@@ -31,11 +31,11 @@ from streams.runtime.lane.letters import letters_of
 from streams.runtime.lane.patience import Patience, Stopped
 from streams.runtime.lane.reading import Reading, read, without
 from streams.runtime.lane.span import Seat, Span
-from streams.runtime.lane.store import Store
+from streams.runtime.lane.store import Store, WriteSide
 from streams.runtime.metrics import AgentMetrics
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
-from streams.runtime.sink import FenceRefused, Sink, SinkRejected
+from streams.runtime.sink import FenceRefused, SinkRejected
 from streams.runtime.step import Memory, Step, advance, flush
 
 FAILURES_MAX = 100
@@ -66,7 +66,7 @@ class Pump:
     def __init__(
         self,
         projection: Projection,
-        sink: Sink,
+        sink: WriteSide,
         decoder: Decoder,
         outbox: Outbox,
         metrics: AgentMetrics,

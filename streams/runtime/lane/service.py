@@ -28,9 +28,10 @@ from streams.runtime.lane.patience import Stopped
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
+from streams.runtime.lane.store import WriteSide
 from streams.runtime.metrics import AgentMetrics, Metrics
 from streams.runtime.position import Position
-from streams.runtime.projection import Projection, SinkFactory
+from streams.runtime.projection import Projection
 from streams.runtime.settings import Kafka
 
 BROKER_TIMEOUT_S = 10.0
@@ -48,7 +49,7 @@ class Wiring:
     system: str
     kafka: Kafka
     schemas: SchemaSource
-    open_sink: SinkFactory
+    open_sink: Callable[[Projection], WriteSide]
     metrics: Metrics
     journals: Path
     crashed: bool = False

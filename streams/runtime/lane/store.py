@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import polars as pl
 
@@ -15,8 +16,21 @@ from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Seat
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
-from streams.runtime.sink import FenceRefused, Sink, SinkRejected, SinkUnavailable, Write
+from streams.runtime.sink import FenceRefused, SinkRejected, SinkUnavailable, Write
 from streams.runtime.step import Memory, restore
+
+
+class WriteSide(Protocol):
+    """The part of a `Sink` that a lane uses."""
+
+    def live_version(self) -> int: ...
+    def prepare(self, version: int) -> None: ...
+    def load(self, version: int, topic: str, partition: int) -> Position | None: ...
+    def write(self, version: int, write: Write) -> None: ...
+    def rows(
+        self, version: int, table: str, partition: int | None = None
+    ) -> Iterator[pl.DataFrame]: ...
+    def close(self) -> None: ...
 
 
 class Store:
@@ -27,7 +41,7 @@ class Store:
     """
 
     def __init__(
-        self, projection: Projection, sink: Sink, patience: Patience, version: int | None
+        self, projection: Projection, sink: WriteSide, patience: Patience, version: int | None
     ) -> None:
         self._projection = projection
         self._sink = sink
