@@ -11,7 +11,6 @@ from connectors.notifications.message import HeldBack, Message, Provider, Refuse
 
 WAIT_MS_MAX = 2_000
 """A token is waited for so long; a provider whose bucket needs longer is passed over."""
-RETRY_MS = 5_000
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,12 @@ class Failover:
         """Hand the message to the first provider that takes it.
 
         Raises `Refused` as soon as one says that nobody ever could, and `Temporary`, with the time
-        of the next chance, where all are down or busy; `HeldBack` where none was even called.
+        of the next chance if it is known, where all are down or busy; `HeldBack` where none was
+        even called.
         """
-        reasons, chances, called = [], [], False
+        reasons: list[str] = []
+        chances: list[float | None] = []
+        called = False
         for line in self._lines:
             name = line.provider.name
             if line.breaker.wait_ms > 0:
@@ -69,10 +71,12 @@ class Failover:
                 return await self._call(line, message)
             except Temporary as error:
                 reasons.append(f"{name}: {error}")
-                chances.append(RETRY_MS if error.after_ms is None else error.after_ms)
+                chances.append(error.after_ms)
         reason = "; ".join(reasons) or f"no provider of {message.channel}"
         kind = Temporary if called or not self._lines else HeldBack
-        raise kind(reason, after_ms=int(min(chances, default=RETRY_MS)) + 1)
+        known = [ms for ms in chances if ms is not None]
+        certain = bool(known) and len(known) == len(chances)
+        raise kind(reason, after_ms=int(min(known)) + 1 if certain else None)
 
     async def close(self) -> None:
         """Release the providers' connections."""

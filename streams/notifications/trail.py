@@ -77,9 +77,8 @@ class Trail(_Stateless):
         return None, Outcome(changes=[*changes, *_devices(batch)], counts=counts)
 
 
-_DECISIONS = (NOTIFICATION_ACCEPTED, NOTIFICATION_RESUMED, DIGEST_CLOSED)
 _FOLDED = (
-    *_DECISIONS,
+    *(NOTIFICATION_ACCEPTED, NOTIFICATION_RESUMED, DIGEST_CLOSED),
     *(NOTIFICATION_CANCELLED, NOTIFICATION_REPEATED, PREFERENCES_SET, CONTACT_SET),
     *(DEVICE_REGISTERED, DEVICE_REMOVED),
 )
@@ -88,18 +87,15 @@ _FOLDED = (
 
 def _decided(batch: Batch) -> pl.DataFrame:
     """Steps of acceptances, resumptions and digests."""
-    more = {NOTIFICATION_ACCEPTED: ["digest_id"], DIGEST_CLOSED: ["digest_key", "items"]}
+    due = pl.col("due_at").dt.epoch("ms")
+    step, revision = pl.col("disposition"), pl.col("preferences_revision")
     return pl.concat(
-        _steps(
-            batch,
-            record,
-            pl.col("disposition"),
-            pl.col("preferences_revision"),
-            *DECIDED,
-            pl.col("due_at").dt.epoch("ms"),
-            *more.get(record, []),
+        _steps(batch, record, step, revision, *DECIDED, due, *more)
+        for record, more in (
+            (NOTIFICATION_ACCEPTED, ("digest_id",)),
+            (NOTIFICATION_RESUMED, ()),
+            (DIGEST_CLOSED, ("digest_key", "items")),
         )
-        for record in _DECISIONS
     )
 
 

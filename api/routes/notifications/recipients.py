@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
@@ -93,6 +93,13 @@ class Changed(BaseModel):
     revision: int | None = None
 
 
+class Pending(BaseModel):
+    """A command without a verdict yet; `Location` says where to ask."""
+
+    state: Literal["pending"]
+    command: str
+
+
 class NotificationReads(AppliedSource, Protocol):
     """What is asked; `sinks.notifications.reader.NotificationsReader` answers."""
 
@@ -121,7 +128,11 @@ _READ: dict[str, Any] = {
 _WRITE: dict[str, Any] = {
     "dependencies": [requires(WRITE)],
     "response_model": Changed,
-    "responses": {**responses(413, 415), 200: {"headers": ingest.POSITION_HEADER}},
+    "responses": {
+        **responses(400, 404, 413, 415),
+        200: {"headers": ingest.POSITION_HEADER},
+        202: {"model": Pending, "headers": ingest.POSITION_HEADER},
+    },
 }
 
 

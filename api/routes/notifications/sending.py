@@ -18,6 +18,7 @@ from api.models import Id
 from api.problem import Problem, responses
 from api.reads import fresh
 from api.routes.notifications import inputs
+from api.routes.notifications.recipients import Pending
 from api.routes.notifications.texts import Compiled, TemplateReads, bad_template, tried
 from api.services import ServicesDep
 from connectors.notifications.templates import Template, TemplateError, version
@@ -81,7 +82,7 @@ router = APIRouter(
 @router.post(
     "/notifications",
     status_code=202,
-    response_model=Accepted,
+    response_model=Accepted | Pending,
     responses={202: {"headers": ingest.POSITION_HEADER}, 200: {"model": Accepted}},
     dependencies=[requires(WRITE)],
 )
@@ -105,7 +106,11 @@ async def send(
 @router.post(
     "/users/{user_id}/notifications/{notification_id}/cancel",
     response_model=Cancelled,
-    responses={**responses(409), 200: {"headers": ingest.POSITION_HEADER}},
+    responses={
+        **responses(409),
+        200: {"headers": ingest.POSITION_HEADER},
+        202: {"model": Pending, "headers": ingest.POSITION_HEADER},
+    },
     dependencies=[requires(WRITE)],
 )
 async def cancel(
