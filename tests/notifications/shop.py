@@ -117,6 +117,8 @@ class Shop:
 
     client: httpx.AsyncClient
     tag: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    after: str = ""
+    """Position of the templates, once they are published."""
 
     async def publish(self) -> str:
         """Publish the templates; returns the position of them all."""
@@ -131,9 +133,15 @@ class Shop:
         """A recipient of this run."""
         return f"{self.tag}-{name}"
 
+    async def get(self, path: str) -> httpx.Response:
+        """GET, as it is now; of templates once they are there."""
+        headers = {"Headrace-After": self.after} if "templates" in path else {}
+        return await self.client.get(path, headers=headers)
+
     async def put(self, path: str, body: dict[str, Any]) -> httpx.Response:
         """PUT something of a recipient."""
-        answer = await self.client.put(path, json=body)
+        patient = {"Prefer": "wait=30"}  # the first waits until the decider owns its partition
+        answer = await self.client.put(path, json=body, headers=patient)
         assert answer.status_code == 200, answer.text
         return answer
 
