@@ -23,12 +23,12 @@ from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
-from api.replies import RedisReplies
 from api.responder import Responder
 from api.routes import ads, leaderboard, notifications
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
+from connectors.replies import RedisReplies
 from schemas import catalog
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS

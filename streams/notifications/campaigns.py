@@ -1,9 +1,10 @@
-"""Campaigns: a part of one becomes a command a recipient, at a bounded pace.
+"""Campaigns: a part of one becomes a command a recipient, a few at a time.
 
-A campaign never stands in the command topic as a whole. A one-time code that comes meanwhile waits
-behind at most what is let through in the time it takes to decide it, so the pace (`RATE_PER_S`)
-and not the size of the campaign bounds what it can lose. A part that is repeated after a crash
-changes nothing: each recipient's command has the campaign as idempotency key.
+A campaign never stands in the command topic as a whole: the next `TOGETHER` recipients come in
+when those before them are decided, and no faster than `RATE_PER_S`. So a one-time code waits
+behind a handful of recipients and not behind a campaign, however large that is and however slow
+the decider. A part that is repeated after a crash changes nothing: each recipient's command has
+the campaign as idempotency key.
 """
 
 from __future__ import annotations
@@ -11,22 +12,27 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from connectors.notifications.bucket import Bucket
 from connectors.notifications.commands import open_commands
 from schemas.notifications.events import CampaignSubmitted, SendNotification
-from streams.notifications.sending import Asks
 from streams.runtime.reactor.rules import Route, Task
 from streams.runtime.settings import Settings
 
 RATE_PER_S = 2_000
 """Recipients a second and worker process."""
 TOGETHER = 50
-"""So many commands are sent at once."""
+"""So many commands are decided before more are sent."""
 _NAMESPACE = uuid.UUID("2b0b6b52-13cf-4a0e-9d0c-0d6f2f3d9b51")
+
+
+class Settles(Protocol):
+    """Where commands go, and wait to be decided."""
+
+    async def settle(self, rows: Sequence[Any]) -> None: ...
 
 
 class Campaigns:
@@ -34,7 +40,7 @@ class Campaigns:
 
     def __init__(
         self,
-        commands: Asks,
+        commands: Settles,
         bucket: Bucket,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -53,7 +59,7 @@ class Campaigns:
             some = row.user_ids[first : first + TOGETHER]
             wait = self._bucket.take(float("inf"))
             await self._sleep((wait or 0.0) / 1_000)
-            await self._commands.send([command(row, user) for user in some])
+            await self._commands.settle([command(row, user) for user in some])
 
     def gave_up(self, task: Task, reason: str) -> None:
         """Nothing to report: the dead letter is what there is to see."""

@@ -2,7 +2,8 @@
 
 A code's clock starts when it is due (open loop) and stops when the SMS provider has it: API,
 decider, lane, reactor and HTTP are in it. The campaign goes to 100,000 recipients by push. Decider
-and codes run in one worker process, everything else in another, as they would be deployed.
+and codes run in one worker process, everything else in another, which has the lowest priority of
+the operating system here, as a stand-in for a machine of its own.
 """
 
 from __future__ import annotations
@@ -180,9 +181,9 @@ async def _running(settings: Settings, folder: Path, recipients: int) -> AsyncIt
     slow = [name for name in agents if name not in FAST]
     push = ["-m", "connectors.notifications.simulators", "push"]
     with (
-        _process([*push, "--port", str(port), "--log", str(pushed)]),
+        _process([*push, "--port", str(port), "--log", str(pushed)], nice=True),
         _worker(folder / "fast", *FAST),
-        _worker(folder / "slow", *slow),
+        _worker(folder / "slow", *slow, nice=True),
     ):
         async with stack.api(folder) as api:
             running = Bench(Shop(api.client), codes, pushed)
@@ -233,7 +234,7 @@ burst = 1000
 
 
 @contextmanager
-def _worker(folder: Path, *agents: str) -> Iterator[None]:
+def _worker(folder: Path, *agents: str, nice: bool = False) -> Iterator[None]:
     """A worker process with its own journals and the bench's providers."""
     folder.mkdir()
     for file in (home() / "stack.json", folder.parent / "notifications.toml"):
@@ -241,7 +242,7 @@ def _worker(folder: Path, *agents: str) -> Iterator[None]:
             shutil.copy(file, folder)
     probes = free_port()
     command = ["-m", "streams", *agents, "--port", str(probes)]
-    with _process(command, HEADRACE_HOME=str(folder), HEADRACE_LOG_LEVEL="ERROR"):
+    with _process(command, nice=nice, HEADRACE_HOME=str(folder), HEADRACE_LOG_LEVEL="ERROR"):
         until_s = time.monotonic() + PATIENCE_S
         while not _ready(f"http://127.0.0.1:{probes}/readyz"):
             if time.monotonic() > until_s:
@@ -258,9 +259,9 @@ def _ready(url: str) -> bool:
 
 
 @contextmanager
-def _process(command: list[str], **environment: str) -> Iterator[None]:
+def _process(command: list[str], *, nice: bool = False, **environment: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, *command],
+        [*(("nice", "-n", "19") if nice else ()), sys.executable, *command],
         cwd=CHECKOUT,
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,

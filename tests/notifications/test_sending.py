@@ -229,7 +229,7 @@ class Pace:
     async def sleep(self, seconds: float) -> None:
         self.now += seconds * 1_000
 
-    async def send(self, rows: Any) -> None:
+    async def settle(self, rows: Any) -> None:
         if self.lost:
             self.lost -= 1
             raise ConnectionError
