@@ -61,6 +61,8 @@ class S3(_Part):
     access_key: SecretStr = SecretStr("")
     secret_key: SecretStr = SecretStr("")
     bucket: str = "headrace"
+    region: str = "us-east-1"
+    """What requests are signed for; only Amazon asks."""
 
 
 class Snapshots(_Part):

@@ -27,6 +27,7 @@ class Proxy:
         self._fault: Fault | None = None
         self._left = 0
         self.fired = False
+        self.replied_bytes = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, fault: Fault, request: int) -> None:
@@ -87,6 +88,7 @@ class _Line:
             if self._mute:
                 break
             self._replied = True
+            self._proxy.replied_bytes += len(data)
             try:
                 self._client.sendall(data)
             except OSError:

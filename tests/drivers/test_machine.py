@@ -2,11 +2,12 @@
 
 Writers are live ones, zombies with an old position, writes that are sent late, twice or after the
 store was turned back, provisional flushes, and (for ClickHouse) writers that looked at the
-position, slept, and go on, or that die between rows and position.
+position, slept, and go on, or that die between rows and position (for S3 as well).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from sinks.drivers.s3.bucket import Bucket
+from sinks.drivers.s3.manifest import Manifest
+from sinks.drivers.s3.versions import Stored, Versions
 from streams.runtime.sink import FenceRefused, Sink, SinkRejected, SinkUnavailable, Write
-from tests.drivers.model import stored
-from tests.drivers.rigs import RIGS, MemoryRig, Rig
+from tests.drivers.model import TOPIC, stored
+from tests.drivers.rigs import RIGS, MemoryRig, Rig, S3Rig
 from tests.drivers.writer import Click, Writer, clean
 
 clicks = st.lists(
@@ -32,6 +36,18 @@ rows = st.integers(1, 5)
 who = st.integers(0, 2)
 
 
+@dataclass(frozen=True)
+class Breaking(Versions):
+    """The versions of a writer that dies before it moves the position, or hears nothing of it."""
+
+    dies: bool
+
+    def swap(self, version: int, at: tuple[str, int], new: Manifest, old: Stored) -> Stored:
+        if not self.dies:
+            super().swap(version, at, new, old)
+        raise SinkUnavailable("injected")
+
+
 class Writers(RuleBasedStateMachine):
     """Three writers of one partition over one log."""
 
@@ -43,6 +59,7 @@ class Writers(RuleBasedStateMachine):
         self.log: list[Click] = []
         self.held: list[Write] = []
         self.older: Any = None
+        self.looks: list[Any] = []
         self.rig.sink().prepare(1)
         self.writers = [Writer(self.rig.sink(), self.log) for _ in range(3)]
 
@@ -74,6 +91,8 @@ class Writers(RuleBasedStateMachine):
         writer = self.writers[i]
         self.held.append(writer.prepared(n))
         writer.position = self.held[-1].position
+        if self.store == "s3":
+            self.looks.append(Versions(*self.s3()).look(1, TOPIC, 0))
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), times=st.integers(1, 2))
@@ -125,6 +144,26 @@ class Writers(RuleBasedStateMachine):
         except SinkRejected:
             assert dies
 
+    def s3(self) -> tuple[Bucket, str]:
+        assert isinstance(self.rig, S3Rig)
+        return self.rig.bucket, self.rig.model.name
+
+    @precondition(lambda self: self.store == "s3" and self.held)
+    @rule(data=st.data(), fault=st.sampled_from(["", "dies", "no reply"]))
+    def a_writer_that_saw_an_older_manifest_goes_on(self, data: st.DataObject, fault: str) -> None:
+        write = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        sink: Any = self.rig.sink()
+        if look := data.draw(st.sampled_from([None, *self.looks])):
+            sink._known[1, TOPIC, 0] = look
+        if fault:
+            sink._versions = Breaking(*self.s3(), dies=fault == "dies")
+        try:
+            sink.write(1, write)
+        except FenceRefused:
+            return
+        except SinkUnavailable:
+            assert fault
+
     def teardown(self) -> None:
         if not hasattr(self, "rig"):
             return
@@ -153,3 +192,4 @@ def _case(store: str, examples: int) -> Any:
 TestMemory = _case("memory", 60)
 TestRedis = pytest.mark.stack(_case("redis", 40))
 TestClickHouse = pytest.mark.stack(_case("clickhouse", 8))
+TestS3 = pytest.mark.stack(_case("s3", 8))

@@ -7,6 +7,7 @@ import pytest
 
 from sinks.drivers.clickhouse import ddl
 from sinks.drivers.rows import supported
+from sinks.drivers.s3 import names
 from sinks.open import STORES, open_sink
 from streams import catalog
 from streams.runtime.settings import Settings
@@ -29,7 +30,9 @@ def test_every_store_opens(store: str) -> None:
 
 
 def test_an_unknown_store_is_named() -> None:
-    with pytest.raises(ValueError, match="no store 'excel'; there are memory, redis, clickhouse"):
+    with pytest.raises(
+        ValueError, match="no store 'excel'; there are memory, redis, clickhouse, s3"
+    ):
         open_sink("excel", read_model(rankings=False), Settings())
 
 
@@ -58,3 +61,5 @@ def test_every_read_model_fits_its_store(system: str) -> None:
         if projection.store == "clickhouse":
             ddl.checked(projection.model)
             assert not projection.restores, "its rows may be ahead of the position"
+        if projection.store == "s3":
+            names.checked(projection.model)
