@@ -27,7 +27,7 @@ from streams.runtime.decider.rules import Decider
 from streams.runtime.decider.service import DeciderWiring, Deciding
 from streams.runtime.decider.snapshot_store import open_store
 from streams.runtime.derivation.rules import Derivation
-from streams.runtime.derivation.service import DerivationLane
+from streams.runtime.derivation.service import deriving
 from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
@@ -83,14 +83,14 @@ def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings
         case Decider():
             wired = decider_wiring(system.name, [agent], slot, settings)
             return lambda app: Deciding(app, agent, wired)
+        case Derivation():
+            encode = FrameEncoder(
+                Encoder(agent.target, schema_ids(agent.target, settings.registry))
+            ).encode
+            return deriving(agent, wiring(system.name, slot, settings), encode)
         case Reactor():
             reacting = reactor_wiring(system.name, settings)
             return lambda app: ReactorService(app, agent, reacting, app.end)
-        case Derivation():
-            wired_lane = wiring(system.name, slot, settings)
-            encoder = Encoder(agent.target, schema_ids(agent.target, settings.registry))
-            encode = FrameEncoder(encoder).encode
-            return lambda app: DerivationLane(app, agent, wired_lane, encode)
 
 
 def decider_wiring(

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from streams.runtime.topic import Topic
+
 NO_WATERMARK = -(2**62)
 """Watermark of a partition that has shown no event yet (milliseconds)."""
 
@@ -103,14 +105,15 @@ class Position:
 
 
 def applied(
-    positions: Mapping[tuple[str, int], Position], commands: Mapping[str, str]
+    positions: Mapping[tuple[str, int], Position], *topics: Topic
 ) -> dict[tuple[str, int], int]:
     """How far a read model is folded: topic and partition → the first offset that is not.
 
-    `commands` maps the event topic of a decider to its command topic. A command counts as applied
-    with its event, so these partitions are in the answer, too: one past the last decided command.
+    A command counts as applied with its event. So of those `topics` that are event topics of
+    deciders the command topics are in the answer, too: one past the last decided command.
     """
     found = {at: position.next_offset for at, position in positions.items()}
+    commands = {topic.name: topic.decides for topic in topics if topic.decides is not None}
     for (topic, partition), position in positions.items():
         if topic in commands and position.filter_next is not None:
             found[commands[topic], partition] = position.filter_next.source_offset + 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sinks.readers import clickhouse, redis, s3
+from streams.runtime.position import FilterState
 from streams.runtime.settings import S3
 from streams.runtime.sink import SinkRejected, SinkUnavailable
+from streams.runtime.topic import Topic
 from tests.drivers.model import TOPIC, at, events, span, windows
 from tests.drivers.rigs import ClickHouseRig, RedisRig, Rig, S3Rig
 
@@ -67,9 +70,18 @@ async def test_positions(reading: tuple[Rig, Any]) -> None:
     sink = rig.sink()
     sink.write(1, span(None, 4))
     sink.write(1, span(None, 9, partition=2))
-    assert await reader.applied() == {0: 4, 2: 9}
+    assert await reader.applied() == {(TOPIC, 0): 4, (TOPIC, 2): 9}
     assert await reader.position(TOPIC, 2) == at(9)
     assert await reader.positions() == {(TOPIC, 0): at(4), (TOPIC, 2): at(9)}
+
+
+async def test_commands_are_applied_with_their_events(reading: tuple[Rig, Any]) -> None:
+    rig, reader = reading
+    sink = rig.sink()
+    decided = replace(at(9), filter_next=FilterState(0, "00" * 16, 5, 41))
+    sink.write(1, replace(span(None, 9), position=decided))
+    events = Topic(TOPIC, (), "k", None, 1, "tests", "Events.", decides="test.commands")
+    assert await reader.applied(events) == {(TOPIC, 0): 9, ("test.commands", 0): 42}
 
 
 async def test_reads_follow_the_switch(reading: tuple[Rig, Any]) -> None:
@@ -82,7 +94,7 @@ async def test_reads_follow_the_switch(reading: tuple[Rig, Any]) -> None:
     sink.switch(2)
     assert await reader.live_version() == 2
     assert (await reader.bucket("windows", {"start_ms": 0}))["clicks"].to_list() == [2]
-    assert await reader.applied() == {0: 2}
+    assert await reader.applied() == {(TOPIC, 0): 2}
 
 
 async def test_clickhouse_queries_are_parameterised_and_limited() -> None:

@@ -1,25 +1,22 @@
 """Typed rows of a topic to Confluent's wire format and back.
 
 Reading goes through the columnar decoder, so that a record means the same to a decider and to
-every other reader; writing through fastavro with the reader's schema.
+every other reader; writing with the reader's schema (`encode`).
 """
 
 from __future__ import annotations
 
-import io
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
 
-import fastavro
 import polars as pl
 
 from streams.runtime.avro import ROW, Decoder, SchemaSource
-from streams.runtime.avro.schema import without_logical
+from streams.runtime.decider.encode import writer
 from streams.runtime.decider.records import CONTROL_RECORDS
-from streams.runtime.topic import RecordType, Topic
+from streams.runtime.topic import Topic
 
 
 class EncodeFailed(ValueError):
@@ -54,7 +51,7 @@ class Codec:
         self._decoder = Decoder(topic, schemas)
         self._rows = {one.fullname: one.row for one in topic.records}
         self._writers = {
-            one.row: (one.fullname, _writer(one, schema_ids[one.fullname])) for one in topic.records
+            one.row: (one.fullname, writer(one, schema_ids[one.fullname])) for one in topic.records
         }
 
     def encode(self, row: Any) -> tuple[str, bytes]:
@@ -91,17 +88,3 @@ def _typed(row: type, frame: pl.DataFrame) -> list[Any]:
         for one in frame.get_columns()
     ]
     return list(starmap(row, zip(*columns, strict=True)))
-
-
-def _writer(record: RecordType, schema_id: int) -> Callable[[Any], bytes]:
-    schema = fastavro.parse_schema(without_logical(record.schema))
-    header = struct.pack(">bI", 0, schema_id)
-    names = record.columns
-
-    def write(row: Any) -> bytes:
-        body = io.BytesIO()
-        body.write(header)
-        fastavro.schemaless_writer(body, schema, {name: getattr(row, name) for name in names})
-        return body.getvalue()
-
-    return write

@@ -72,6 +72,7 @@ class Folded:
         next_offset: int = 0,
     ) -> None:
         self.rules = rules
+        self._evolve = rules.evolve
         self.state = PartitionState(image)
         self.filter = filter_state or FilterState()
         self.next_offset = next_offset
@@ -94,14 +95,14 @@ class Folded:
             return None
         return found
 
-    def apply(self, event: Event, *, timer: str = "") -> None:
+    def apply(self, event: Event, timer: str = "") -> None:
         """Fold one event into the state; `timer` names the timer that caused it."""
         if timer:
             self.state.cancel(timer)
         elif event.time_ms > self._clock.get("", 0):
             self.state[CLOCK][""] = event.time_ms
         if event.record != REJECTED:
-            self.rules.evolve(self.state, event)
+            self._evolve(self.state, event)
 
     def expect(self, key: str, fingerprint: str) -> None:
         """Note a key whose event is in flight, as part of the decision."""
@@ -115,9 +116,7 @@ class Folded:
         """
         if envelope is None:
             return None
-        self._settled_ms = max(self._settled_ms, event.time_ms)
-        if self._order and self._order[0][0] <= self._expired_ms:
-            self._forget()
+        self.passed(event.time_ms)
         key = envelope.idempotency_key
         if not key and not envelope.reply_to:
             return None
@@ -129,6 +128,13 @@ class Folded:
             self._keys[key] = known
             self._order.append((known.time_ms, key))
         return told
+
+    def passed(self, time_ms: int) -> None:
+        """All commands up to that append time are answered on the log: keys expire by it."""
+        if time_ms > self._settled_ms:
+            self._settled_ms = time_ms
+            if self._order and self._order[0][0] <= self._expired_ms:
+                self._forget()
 
     @property
     def _expired_ms(self) -> int:

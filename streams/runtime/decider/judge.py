@@ -7,16 +7,16 @@ Whatever happens in a rule, in encoding its event or in folding it, exactly one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.folded import Folded, remembered
 from streams.runtime.decider.records import CommandRejected
-from streams.runtime.decider.rules import Command, Decider, Event, Rejected, Timer
+from streams.runtime.decider.rules import Command, Decider, Envelope, Event, Rejected, State, Timer
 from streams.runtime.decider.state import Steps
-from streams.runtime.decider.wire import Headers, carried
+from streams.runtime.decider.wire import TEXT_BYTES_MAX, Headers, carried
 
 ACCEPTED = "accepted"
 DETAIL_CHARS_MAX = 1_000
@@ -28,6 +28,7 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
     """
 
     command: Command
+    key: bytes
     headers: Headers
     problem: tuple[str, str] | None = None
 
@@ -43,20 +44,29 @@ def incoming_of(
 ) -> Incoming:
     """The command that a record of the command topic at `place` decoded to."""
     envelope, kept = carried(headers, place)
-    text = (key or b"").decode(errors="replace")
+    raw = key or b""
+    text = raw.decode(errors="replace")
+    if len(raw) > TEXT_BYTES_MAX:
+        one, raw, text = Unreadable(f"a key of {len(raw)} bytes"), b"", ""
     if isinstance(one, Unreadable):
         command = Command("", None, text, offset, time_ms, envelope)
-        return Incoming(command, kept, ("unreadable", one.reason))
-    return Incoming(Command(one[0], one[1], text, offset, time_ms, envelope), kept)
+        return Incoming(command, raw, kept, ("unreadable", one.reason))
+    return Incoming(Command(one[0], one[1], text, offset, time_ms, envelope), raw, kept)
 
 
-class Judged(msgspec.Struct, frozen=True, gc=False):
+class Judged(msgspec.Struct, gc=False):
     """The event, its bytes, the steps that undo it, and a word for it: `ACCEPTED` or a code."""
 
     event: Event
     value: bytes
     steps: Steps
     code: str
+    envelope: Envelope | None = None
+    """That of the command; None of a timer."""
+    signature: bytes = b""
+    """The decision header it was sent with."""
+    source_offset: int = -1
+    sent_ms: int = 0
 
 
 class TooLarge(ValueError):
@@ -69,7 +79,8 @@ class Judge:
     def __init__(self, decider: Decider, codec: Codec, folded: Folded) -> None:
         self._rules = decider.rules
         self._bytes_max = decider.event_bytes_max
-        self._codec = codec
+        self._encode = codec.encode
+        self._apply = folded.apply
         self._folded = folded
         self._state = folded.state
 
@@ -78,65 +89,76 @@ class Judge:
         command with the same idempotency key has no offset yet.
         """
         command = one.command
+        envelope = command.envelope
         if one.problem is not None:
             code, detail = one.problem
             status = 400 if code == "unreadable" else 500
-            return self._reject(command.time_ms, _row(command.record, code, detail, status))
-        key = command.envelope.idempotency_key
-        if key and (known := self._folded.known(key, command.time_ms)) is not None:
-            if known.offset < 0:
+            judged = self._reject(command.time_ms, _row(command.record, code, detail, status))
+        elif not envelope.idempotency_key:
+            judged = self._judged(self._rules.decide, command, command.time_ms, "")
+        else:
+            known = self._folded.known(envelope.idempotency_key, command.time_ms)
+            if known is None:
+                judged = self._judged(self._rules.decide, command, command.time_ms, "")
+                if remembered(judged.event):
+                    self._folded.expect(envelope.idempotency_key, envelope.fingerprint)
+            elif known.offset < 0:
                 return None
-            same = known.fingerprint == command.envelope.fingerprint
-            return self._reject(command.time_ms, _repeat(command, known.offset, same=same))
-        rules, state = self._rules, self._state
-        judged = self._judged(
-            lambda: rules.decide(state, command), command.record, command.time_ms, ""
-        )
-        if key and remembered(judged.event):
-            self._folded.expect(key, command.envelope.fingerprint)
+            else:
+                same = known.fingerprint == envelope.fingerprint
+                judged = self._reject(command.time_ms, _repeat(command, known.offset, same=same))
+        judged.envelope = envelope
         return judged
 
     def timer(self, timer: Timer) -> Judged:
         """The event of a timer."""
-        rules, state = self._rules, self._state
-        return self._judged(lambda: rules.expire(state, timer), "", timer.time_ms, timer.name)
+        return self._judged(self._rules.expire, timer, timer.time_ms, timer.name)
 
-    def _judged(self, rule: Callable[[], Any], command: str, time_ms: int, timer: str) -> Judged:
-        steps = self._state.begin()
+    def _judged(
+        self,
+        rule: Callable[[State, Any], Any],
+        cause: Command | Timer,
+        time_ms: int,
+        timer: str,
+    ) -> Judged:
+        state = self._state
+        steps = state.begin()
         try:
-            row = rule()
-            _check_pure(steps)
-            record, value = self._codec.encode(row)
-            self._check_size(record, value)
+            row = rule(state, cause)
+            if steps:
+                _impure()
+            record, value = self._encode(row)
+            if len(value) > self._bytes_max:
+                _too_large(record, len(value), self._bytes_max)
             event = Event(record, row, time_ms)
-            self._folded.apply(event, timer=timer)
+            self._apply(event, timer)
         except Rejected as refusal:
-            refused = _row(command, refusal.code, refusal.detail, refusal.status)
+            refused = refusal.code, refusal.detail, refusal.status
         except TooLarge as error:
-            refused = _row(command, "too_large", str(error), 413)
+            refused = "too_large", str(error), 413
         except Exception as error:
-            refused = _row(command, "failed", f"{type(error).__name__}: {error}", 500)
+            refused = "failed", f"{type(error).__name__}: {error}", 500
         else:
             code = row.code if type(row) is CommandRejected else ACCEPTED
             return Judged(event, value, steps, code)
-        self._state.roll_back([steps])
-        return self._reject(time_ms, refused, timer)
-
-    def _check_size(self, record: str, value: bytes) -> None:
-        if len(value) > self._bytes_max:
-            raise TooLarge(f"{record} has {len(value)} bytes, {self._bytes_max} fit")
+        state.roll_back([steps])
+        command = cause.record if isinstance(cause, Command) else ""
+        return self._reject(time_ms, _row(command, *refused), timer)
 
     def _reject(self, time_ms: int, row: CommandRejected, timer: str = "") -> Judged:
         steps = self._state.begin()
-        record, value = self._codec.encode(row)
+        record, value = self._encode(row)
         event = Event(record, row, time_ms)
-        self._folded.apply(event, timer=timer)
+        self._apply(event, timer)
         return Judged(event, value, steps, row.code)
 
 
-def _check_pure(steps: Steps) -> None:
-    if steps:
-        raise RuntimeError("a rule other than evolve changed the state")
+def _impure() -> NoReturn:
+    raise RuntimeError("a rule other than evolve changed the state")
+
+
+def _too_large(record: str, size: int, size_max: int) -> NoReturn:
+    raise TooLarge(f"{record} has {size} bytes, {size_max} fit")
 
 
 def _row(command: str, code: str, detail: str, status: int) -> CommandRejected:

@@ -14,10 +14,8 @@ An owner is always in one of three phases, and reads its event partition in all 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import msgspec
 
 from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.filter import Accepted, BrokenChain, Verdict, accept, columns
@@ -27,7 +25,6 @@ from streams.runtime.decider.ports import Last, Phase, Ports, Records, Tally
 from streams.runtime.decider.records import OWNERSHIP_CLAIMED, OwnershipClaimed
 from streams.runtime.decider.replies import Answer
 from streams.runtime.decider.rules import Decider, Envelope, Event
-from streams.runtime.decider.state import Steps
 from streams.runtime.decider.wire import (
     CAUSE,
     DECISION,
@@ -45,18 +42,9 @@ BACKOFF_MS_FIRST = 100
 BACKOFF_MS_MAX = 5_000
 ANSWER_YOUNGER_MS = 60_000
 """What another owner decided before this one and is not older is answered again (A9)."""
+ANSWERS_MAX = 20_000
+"""So many of them at most."""
 CLAIMED = OWNERSHIP_CLAIMED.fullname
-
-
-class _Flying(msgspec.Struct, gc=False):
-    """A decision that is not read back yet."""
-
-    signature: bytes
-    source_offset: int
-    event: Event
-    envelope: Envelope | None
-    steps: Steps
-    sent_ms: int
 
 
 class Owner:
@@ -88,13 +76,18 @@ class Owner:
         self._ports = ports
         self._writer = writer
         self._commands_topic_id = commands_topic_id
-        self._flying: deque[_Flying] = deque()
+        self._flying: deque[Judged] = deque()
+        self._recent: deque[tuple[int, Told, Envelope, int]] = deque(maxlen=ANSWERS_MAX)
         self._nonce = ""
         self._claim_offset = -1
         self._sign: Callable[[int, int], bytes] = Decision(-1, "00" * 16, -1, -1).signer()
         self._seq = -1
         self._source = -1
         self._now_ms = 0
+        self._append = ports.append
+        self._decided = self.tally.decided
+        self._cause_ms = -1
+        self._cause = (CAUSE, b"")
         self._since_ms = 0
         self._retry_ms = 0
         self._backoff_ms = 0
@@ -107,6 +100,7 @@ class Owner:
         """The partition of the command topic is this process's now: claim (A4)."""
         self.assigned = True
         self._backoff_ms = 0
+        self._answer_recent()
         self._claim()
 
     def release(self) -> None:
@@ -213,15 +207,21 @@ class Owner:
         rule: nothing else was read since the one before it, so epoch and number are the next ones.
         """
         flying, headers, offsets = self._flying, records.headers, records.offsets
-        begin, done = at, None
+        begin, done, clock_ms = at, None, 0
         while at < end and flying:
             found = headers[at]
             if not found or found[0][1] != flying[0].signature or found[0][0] != DECISION:
                 break
             done = flying.popleft()
-            self._committed(done, offsets[at])
+            envelope = done.envelope
+            if envelope is not None:
+                clock_ms = done.event.time_ms
+                if envelope.idempotency_key or envelope.reply_to:
+                    self._committed(done, envelope, offsets[at])
             at += 1
         if done is not None:
+            # Commands are answered in order of their append times: the last is the newest.
+            self.folded.passed(clock_ms)
             seq = self.folded.filter.seq + at - begin
             epoch = (self._claim_offset, self._nonce)
             self.folded.filter = FilterState(*epoch, seq, done.source_offset)
@@ -230,14 +230,9 @@ class Owner:
             self._backoff_ms = 0
         return at
 
-    def _committed(self, done: _Flying, offset: int) -> None:
-        event, envelope = done.event, done.envelope
-        if envelope is None or (not envelope.idempotency_key and not envelope.reply_to):
-            self.folded.settle(event, envelope)
-            return
-        event = Event(event.record, event.row, event.time_ms, offset)
-        told = self.folded.settle(event, envelope)
-        self._reply(told, envelope, done.source_offset)
+    def _committed(self, done: Judged, envelope: Envelope, offset: int) -> None:
+        event = Event(done.event.record, done.event.row, done.event.time_ms, offset)
+        self._reply(self.folded.settle(event, envelope), envelope, done.source_offset)
 
     def _reply(self, told: Told | None, envelope: Envelope, source: int) -> None:
         if told is not None and envelope.reply_to:
@@ -301,18 +296,27 @@ class Owner:
     def _fold(self, records: Records, at: int, found: Sequence[Any], verdicts: Accepted) -> None:
         """Fold accepted events that were not decided here under the current epoch."""
         rows = verdicts.rows(Verdict.ACCEPTED).tolist()
-        fresh_ms = self._ports.wall_ms() - ANSWER_YOUNGER_MS
         for row in rows:
             headers = records.headers[at + row] or []
             place = f"{self._place[0]}/{self.partition}/{records.offsets[at + row]}"
             event, envelope = self._applied(found[row], headers, place)
             event = Event(event.record, event.row, event.time_ms, records.offsets[at + row])
             told = self.folded.settle(event, envelope)
-            if told and envelope and self.assigned and records.append_ms(at + row) >= fresh_ms:
+            if told is not None and envelope is not None:
                 source = Decision.unpack(headers[0][1]).source_offset
-                self._reply(told, envelope, source)  # A9
+                self._recent.append((records.append_ms(at + row), told, envelope, source))
+        if self.assigned:
+            self._answer_recent()
         self.tally.folded += len(rows)
         self._unsaved += len(rows)
+
+    def _answer_recent(self) -> None:
+        """A9: whoever decided these may have died before it could tell."""
+        fresh_ms = self._ports.wall_ms() - ANSWER_YOUNGER_MS
+        for append_ms, told, envelope, source in self._recent:
+            if append_ms >= fresh_ms:
+                self._reply(told, envelope, source)
+        self._recent.clear()
 
     def _applied(self, one: Any, headers: Headers, place: str) -> tuple[Event, Envelope | None]:
         """Fold one event of the log; it, and the envelope of its command."""
@@ -322,7 +326,7 @@ class Owner:
             cause = Cause.of(headers)
             record, row = one
             event = Event(record, row, cause.time_ms)
-            self.folded.apply(event, timer=cause.timer)
+            self.folded.apply(event, cause.timer)
         except Exception as error:
             raise FoldFailed(f"{place}: {type(error).__name__}: {error}") from error
         self.folded.state.settle()
@@ -330,46 +334,56 @@ class Owner:
 
     # -- deciding -------------------------------------------------------------------------------
 
-    def decide(self, commands: Sequence[Incoming]) -> int:
+    def decide(self, commands: Iterable[Incoming]) -> int:
         """Decide commands in offset order, as many as there is room for now; returns how many
         are over and done with. Call again with the rest after `read`.
         """
         self._now_ms = self._ports.monotonic_ms()
-        for at, one in enumerate(commands):
+        flying, most = self._flying, self.decider.in_flight_max
+        state, judge = self.folded.state, self._judge.command
+        done = 0
+        for one in commands:
             command = one.command
-            if command.offset <= self._source:
-                continue
-            if not self._fire(command.time_ms) or len(self._flying) >= self.decider.in_flight_max:
-                return at
-            judged = self._judge.command(one)
-            if judged is None:
-                return at
-            self._source = command.offset
-            cause = Cause(command.time_ms)
-            self._send(judged, cause, command.key, command.envelope, one.headers)
-        return len(commands)
+            if self.phase is not Phase.OWNING:
+                return done
+            if command.offset > self._source:
+                time_ms = command.time_ms
+                if state.first_ms <= time_ms and not self._fire(time_ms):
+                    return done
+                if len(flying) >= most or (judged := judge(one)) is None:
+                    return done
+                self._source = command.offset
+                self._send(judged, time_ms, "", one.key, one.headers)
+            done += 1
+        return done
 
     def _fire(self, time_ms: int) -> bool:
-        """Fire the timers due by then; False when no command can be decided now."""
-        if self.phase is not Phase.OWNING:
-            return False
-        while (timer := self.folded.state.due(time_ms)) is not None:
+        """Fire the timers due by then; False when there is no room for all of them now."""
+        while self.phase is Phase.OWNING and (timer := self.folded.state.due(time_ms)) is not None:
             if len(self._flying) >= self.decider.in_flight_max:
                 return False
             # A6: a timer's event takes the next number and repeats the last source offset.
             judged = self._judge.timer(timer)
-            self._send(judged, Cause(timer.time_ms, timer.name), timer.name, None, [])
+            self._send(judged, timer.time_ms, timer.name, timer.name.encode(), ())
         return True
 
     def _send(
-        self, judged: Judged, cause: Cause, key: str, envelope: Envelope | None, headers: Headers
+        self,
+        judged: Judged,
+        time_ms: int,
+        timer: str,
+        key: bytes,
+        headers: Iterable[tuple[str, bytes]],
     ) -> None:
         self._seq += 1
-        signature = self._sign(self._seq, self._source)
-        flying = _Flying(
-            signature, self._source, judged.event, envelope, judged.steps, self._now_ms
-        )
-        self._flying.append(flying)
-        self.tally.decided[judged.code] += 1
-        signed = [(DECISION, signature), (CAUSE, cause.pack()), *headers]
-        self._ports.append(self._nonce, key.encode(), judged.value, signed)
+        judged.signature = signature = self._sign(self._seq, self._source)
+        judged.source_offset = self._source
+        judged.sent_ms = self._now_ms
+        self._flying.append(judged)
+        self._decided[judged.code] += 1
+        if timer or time_ms != self._cause_ms:
+            self._cause_ms = time_ms
+            self._cause = (CAUSE, Cause(time_ms, timer).pack())
+            if timer:
+                self._cause_ms = -1
+        self._append(self._nonce, key, judged.value, [(DECISION, signature), self._cause, *headers])

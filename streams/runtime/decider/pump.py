@@ -320,7 +320,7 @@ class Pump:
         for piece, suspect in pieces(rest, self._journal.suspected(rest)):
             todo = part.commands[part.at : part.at + len(piece)]
             if suspect is not None and suspect.guilty:
-                todo = [Incoming(one.command, one.headers, KILLED) for one in todo]
+                todo = [Incoming(one.command, one.key, one.headers, KILLED) for one in todo]
             with self._noting(piece, suspect):
                 taken = owner.decide(todo)
             part.at += taken

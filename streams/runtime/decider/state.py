@@ -113,6 +113,12 @@ class PartitionState:
         if before is not ABSENT:
             self.undo.steps.append((self._timers, name, before))
 
+    @property
+    def first_ms(self) -> int:
+        """No timer is due before this time; cheap, and perhaps earlier than the earliest."""
+        heap = self._heap
+        return heap[0][0] if heap else _NEVER_MS
+
     def due(self, time_ms: int) -> Timer | None:
         """The earliest timer set to that time or before."""
         heap, timers = self._heap, self._timers

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
@@ -21,7 +19,8 @@ from confluent_kafka.admin import AdminClient
 from streams.runtime import kafka
 from streams.runtime.derivation.rules import Derivation
 from streams.runtime.derivation.wire import HEARTBEAT
-from streams.runtime.lane.bounds import LogMismatch
+from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.bounds import LogMismatch, check_partitions
 from streams.runtime.outcome import Fate
 from streams.runtime.position import FilterState, Position, SourceState
 
@@ -32,17 +31,18 @@ _NUMBER_MAX = 10**15
 """No offset and no time in milliseconds is longer than this in digits, for 30,000 years."""
 
 
-def to_metadata(position: Position) -> str:
-    """A position as the metadata of an offset. The state at low is left out: a derivation has
-    nothing open, so it is that at next.
+def to_metadata(position: Position, version: int) -> str:
+    """A position as the metadata of an offset, with the derivation's version before it. The state
+    at low is left out: a derivation has nothing open, so it is that at next.
     """
-    return replace(position, filter_low=None).encode().decode()
+    return f"{version} {replace(position, filter_low=None).encode().decode()}"
 
 
-def from_metadata(text: str) -> Position:
-    """The inverse of `to_metadata`; raises `msgspec.ValidationError` or `DecodeError`."""
-    position = Position.decode(text)
-    return replace(position, filter_low=position.filter_next)
+def from_metadata(text: str) -> tuple[Position, int]:
+    """The inverse of `to_metadata`; raises `ValueError` for other text."""
+    version, _, encoded = text.partition(" ")
+    position = Position.decode(encoded)
+    return replace(position, filter_low=position.filter_next), int(version)
 
 
 def longest(sources: int) -> Position:
@@ -72,21 +72,15 @@ class GroupPositions:
         self._checked = False
 
     def check(self) -> None:
-        """Raise `LogMismatch` unless topics and broker are as the derivation needs them, and
-        `UnknownTopic` or `KafkaException`. Asks once.
+        """Raise `LogMismatch` unless the target is as declared and positions fit, and
+        `UnknownTopic` or `KafkaException`. Asks once; the source is checked by the lane.
         """
         if self._checked:
             return
         derivation = self._derivation
-        for topic in (derivation.source, derivation.target):
-            found = self._partitions(topic.name)
-            if found != topic.partitions:
-                raise LogMismatch(
-                    f"{derivation.name}: {topic.name} has {found} partitions, declared are "
-                    f"{topic.partitions}: keys would move (rule B6). Declare a new topic"
-                )
-        sources = sum(self._partitions(name) for name in derivation.source.derived_from)
-        size = len(to_metadata(longest(sources)))
+        check_partitions(derivation.name, derivation.target, self._bounds(derivation.target.name))
+        sources = sum(self._bounds(name).partitions for name in derivation.source.derived_from)
+        size = len(to_metadata(longest(sources), derivation.version))
         if size > METADATA_BYTES_MAX:
             raise LogMismatch(
                 f"{derivation.name}: its position may need {size} bytes, the broker stores "
@@ -97,34 +91,44 @@ class GroupPositions:
     def load(self, partition: int) -> Position | None:
         """The committed position. Raises `LogMismatch` where nothing says what was sent."""
         name, topic = self._derivation.name, self._derivation.source.name
-        asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, partition)])
+        places = [TopicPartition(topic, n) for n in range(self._derivation.source.partitions)]
+        asked = ConsumerGroupTopicPartitions(name, places)
         answer = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)
-        (place,) = answer[name].result(TIMEOUT_S).topic_partitions
+        found = {one.partition: one for one in answer[name].result(TIMEOUT_S).topic_partitions}
+        place = found[partition]
         if place.error is not None:
             raise KafkaException(place.error)
         if place.offset < 0:
-            self._check_new(partition)
+            if all(one.offset < 0 for one in found.values()):
+                self._check_new(partition)
             return None
+        where = f"{name} on {topic}/{partition}"
         try:
-            return from_metadata(place.metadata or "")
-        except msgspec.MsgspecError as error:
+            position, version = from_metadata(place.metadata or "")
+        except ValueError as error:
             raise LogMismatch(
-                f"{name} on {topic}/{partition}: the group's offset {place.offset} was set by "
-                "something else. Delete the group's offsets; it then derives from the start, and "
-                "readers drop what they have"
+                f"{where}: the group's offset {place.offset} was set by something else. Delete the "
+                "group's offsets; it then derives from the start, and readers drop what they have"
             ) from error
+        if version != self._derivation.version:
+            raise LogMismatch(
+                f"{where}: {self._derivation.target.name} was filled by version {version}, this is "
+                f"{self._derivation.version}: what a row leads to is frozen for the life of a "
+                "topic (rule B6). Derive into a new topic, under a new name"
+            )
+        return position
 
     def _check_new(self, partition: int) -> None:
-        """Without a position it begins at the start of the log, which must then hold everything
-        that was not derived yet.
+        """Without any position it is new, or its group's offsets have expired (seven days after it
+        last ran). In the latter case the log must be whole: it is derived again, and readers drop
+        what they have.
         """
         derivation = self._derivation
-        source = kafka.log_bounds(self._admin, derivation.source.name, partition, TIMEOUT_S)
+        source = self._bounds(derivation.source.name, partition)
         if source.start == 0:
             return
         for target in range(derivation.target.partitions):
-            bounds = kafka.log_bounds(self._admin, derivation.target.name, target, TIMEOUT_S)
-            if bounds.end > 0:
+            if self._bounds(derivation.target.name, target).end > 0:
                 raise LogMismatch(
                     f"{derivation.name} on {derivation.source.name}/{partition}: has no position, "
                     f"retention has deleted the log up to {source.start}, and "
@@ -132,10 +136,5 @@ class GroupPositions:
                     "into a new topic"
                 )
 
-    def _partitions(self, topic: str) -> int:
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)
-        try:
-            return len(asked[topic].result(TIMEOUT_S).partitions)
-        except KafkaException:
-            kafka.topic_id(self._admin, topic, TIMEOUT_S)  # says so where there is no such topic
-            raise
+    def _bounds(self, topic: str, partition: int = 0) -> LogBounds:
+        return kafka.log_bounds(self._admin, topic, partition, TIMEOUT_S)

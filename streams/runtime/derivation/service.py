@@ -9,7 +9,7 @@ from streams.runtime.derivation.fold import OVERHEAD_BYTES, Encode, as_projectio
 from streams.runtime.derivation.positions import GroupPositions, to_metadata
 from streams.runtime.derivation.rules import Derivation
 from streams.runtime.derivation.target import DELIVERY_TIMEOUT_MS, TargetLog
-from streams.runtime.lane.service import Lane, LaneApp, Wiring
+from streams.runtime.lane.service import Lane, LaneApp, MakeAgent, Wiring
 from streams.runtime.lane.span import Seat
 from streams.runtime.position import Position
 
@@ -22,6 +22,7 @@ class DerivationLane(Lane):
     def __init__(
         self, app: LaneApp, derivation: Derivation, wiring: Wiring, encode: Encode
     ) -> None:
+        self._version = derivation.version
         settings = {
             "delivery.report.only.error": True,
             "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
@@ -41,4 +42,10 @@ class DerivationLane(Lane):
 
     def _commit(self, seat: Seat, position: Position) -> None:
         """The truth, here: what the next run starts from."""
-        self._reader.commit(seat.partition, position.next_offset, to_metadata(position))
+        metadata = to_metadata(position, self._version)
+        self._reader.commit(seat.partition, position.next_offset, metadata)
+
+
+def deriving(derivation: Derivation, wiring: Wiring, encode: Encode) -> MakeAgent:
+    """Makes the lane of a derivation in an app; its sink is the target topic, not `open_sink`."""
+    return lambda app: DerivationLane(app, derivation, wiring, encode)

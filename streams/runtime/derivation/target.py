@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -65,13 +65,8 @@ class _Run:
     told_ms: dict[int, int] = field(default_factory=dict)
 
 
-class _Parcel(NamedTuple):
-    """One record on its way."""
-
-    partition: int
-    header: bytes
-    key: bytes | None = None
-    value: bytes | None = None
+_Parcel = tuple[int, bytes, bytes | None, bytes | None]
+"""One record on its way: target partition, header, key, value."""
 
 
 class TargetLog:
@@ -177,7 +172,7 @@ class TargetLog:
                     *prev,
                     now_ms,
                 )
-                yield _Parcel(partition, source.pack())
+                yield partition, source.pack(), None, None
 
     def _name(self, run: _Run) -> str:
         return source_id(self._derivation.name, run.topic_id)
@@ -202,10 +197,10 @@ class TargetLog:
             run.told_ms[partition] = int(columns["watermark_ms"][at])
         raw = headers.tobytes()
         cut = range(0, len(raw), SOURCE_BYTES)
-        yield from map(
-            _Parcel,
+        yield from zip(
             partitions.tolist(),
             [raw[begin : begin + SOURCE_BYTES] for begin in cut],
             rows["key"].to_list(),
             rows["value"].to_list(),
+            strict=True,
         )

@@ -66,7 +66,7 @@ async def run(records: int, store: str, folder: Path) -> Finish:
         f"bench-{store}",
         settings.kafka,
         [lane(folded, _wiring(settings, sink, folder))],
-        _port(),
+        free_port(),
         folder,
     )
     loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ def _stored(sink: Sink) -> tuple[int, int]:
     return int(rows["clicks"].sum()), int(rows["cost_micros"].sum())
 
 
-def _port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

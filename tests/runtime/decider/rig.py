@@ -169,6 +169,14 @@ class Rig:
             self._hear()
         return [self.answers[one][-1] for one in wanted]
 
+    def answered(self, wanted: Sequence[str], worker: Worker) -> bool:
+        """Wait for answers to all of these, or for the worker's end; whether it was the former."""
+        while not all(one in self.answers for one in wanted):
+            if worker.process.poll() is not None:
+                return False
+            self._hear()
+        return True
+
     def _hear(self) -> None:
         message = self.heard.get_message(ignore_subscribe_messages=True, timeout=0.1)
         if message is not None:
