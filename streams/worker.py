@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,6 @@ import structlog
 from faust.web import Request, Response, View
 from prometheus_client import generate_latest
 
-from connectors.columnar import FrameEncoder
-from connectors.encode import Encoder
 from schemas.registry import schema_ids
 from sinks.open import open_sink
 from streams import catalog
@@ -33,11 +31,10 @@ from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
-from streams.runtime.reactor.service import ReactorService, ReactorWiring
+from streams.runtime.reactor.service import Reacting, ReactorWiring
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
-from streams.runtime.topic import Topic
 
 log = structlog.get_logger()
 
@@ -83,14 +80,14 @@ def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings
         case Decider():
             wired = decider_wiring(system.name, [agent], slot, settings)
             return lambda app: Deciding(app, agent, wired)
+        case Reactor():
+            reacting = reactor_wiring(system.name, agent, settings)
+            return lambda app: Reacting(app, agent, reacting)
         case Derivation():
             encode = FrameEncoder(
                 Encoder(agent.target, schema_ids(agent.target, settings.registry))
             ).encode
             return deriving(agent, wiring(system.name, slot, settings), encode)
-        case Reactor():
-            reacting = reactor_wiring(system.name, settings)
-            return lambda app: ReactorService(app, agent, reacting, app.end)
 
 
 def decider_wiring(
@@ -111,19 +108,14 @@ def decider_wiring(
     )
 
 
-def reactor_wiring(system: str, settings: Settings) -> ReactorWiring:
-    """Real clients for the reactors of a system."""
-
-    def encode(topic: Topic) -> Callable[[Any], tuple[bytes, bytes]]:
-        encoder = Encoder(topic, schema_ids(topic, settings.registry))
-        writers = {one.row: encoder.writer(one.fullname) for one in topic.records}
-        return lambda row: writers[type(row)](row)
-
+def reactor_wiring(system: str, reactor: Reactor, settings: Settings) -> ReactorWiring:
+    """Real clients for a reactor of a system."""
+    outcomes = reactor.outcomes
     return ReactorWiring(
         system=system,
         settings=settings,
         schemas=RegistrySource(settings.registry.url),
-        encode=encode,
+        outcome_ids={} if outcomes is None else schema_ids(outcomes, settings.registry),
         metrics=metrics.default(),
     )
 

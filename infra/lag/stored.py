@@ -29,14 +29,7 @@ class Stored:
 def agents() -> list[str]:
     """The names of all agents of the catalogue."""
     systems = map(catalog.load, catalog.SYSTEMS)
-    return [
-        name
-        for system in systems
-        for name in (
-            *(one.name for one in system.projections),
-            *(one.name for one in system.reactors),
-        )
-    ]
+    return [agent.name for system in systems for agent in catalog.agents(system)]
 
 
 def opener(settings: Settings) -> Open:

@@ -80,6 +80,13 @@ class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
 
 
+class Outbound(_Part):
+    """Calls to addresses that somebody else chose."""
+
+    allow: tuple[str, ...] = ()
+    """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -119,6 +126,7 @@ class Settings(BaseSettings):
     s3: S3 = S3()
     snapshots: Snapshots = Snapshots()
     prometheus: Prometheus = Prometheus()
+    outbound: Outbound = Outbound()
     api: Api = Api()
     log_level: str = "INFO"
 

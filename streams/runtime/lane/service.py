@@ -144,11 +144,6 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._sink.close()
 
     @property
-    def name(self) -> str:
-        """The agent's name."""
-        return self.projection.name
-
-    @property
     def ready(self) -> bool:
         """Whether the group has given this lane its partitions (possibly none) and it polls."""
         return self._reader.joined and not self.stuck

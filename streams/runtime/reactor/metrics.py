@@ -27,10 +27,6 @@ class ReactorMetrics:
         self._waiting = self._families.waiting.labels(*self._labels)
         self._breakers_open = self._families.breakers_open.labels(*self._labels)
 
-    def restarted(self, times: int = 1) -> None:
-        """As `AgentMetrics.restarted`."""
-        self._source.restarted(times)
-
     def began(self, core: Core) -> float:
         """A call begins; hand the answer to `ended`."""
         self._show(core)

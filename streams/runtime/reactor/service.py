@@ -6,21 +6,22 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import faust
 import structlog
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
-from streams.runtime.decider.records import CONTROL_RECORDS
+from streams.runtime.decider.codec import Codec, with_control_records
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.patience import Patience, Stopped
+from streams.runtime.lane.service import LaneApp
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
 from streams.runtime.reactor.core import Core, due_at
@@ -28,12 +29,11 @@ from streams.runtime.reactor.engine import Encode, Engine, Ledger
 from streams.runtime.reactor.metrics import ReactorMetrics
 from streams.runtime.reactor.offsets import BadMetadata, Commit, Offsets
 from streams.runtime.reactor.outlet import KafkaOutlet
-from streams.runtime.reactor.reader import Reader
+from streams.runtime.reactor.reader import ASSIGNOR, Reader
 from streams.runtime.reactor.records import Records
 from streams.runtime.reactor.rules import Reactor
 from streams.runtime.reactor.wire import Journey
 from streams.runtime.settings import Settings
-from streams.runtime.topic import Topic
 
 BROKER_TIMEOUT_S = 10.0
 COMMIT_S = 0.1
@@ -42,48 +42,44 @@ LEAVE_S = 3.0
 DRAIN_S = 10.0
 """The same for a stop."""
 STUCK_AFTER_S = 120.0
-QUEUED_MESSAGES = 1_000
+CONSUMER = {**ASSIGNOR, "queued.min.messages": 1_000, "queued.max.messages.kbytes": 16_384}
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class ReactorWiring:
-    """What every reactor of a worker shares. `encode(topic)` makes the encoder of outcomes."""
+    """What a reactor needs of its worker. `outcome_ids` has the schema id of each record of its
+    outcomes topic, by full name.
+    """
 
     system: str
     settings: Settings
     schemas: SchemaSource
-    encode: Callable[[Topic], Encode]
+    outcome_ids: Mapping[str, int]
     metrics: Metrics
 
 
-class ReactorService(faust.Service):  # type: ignore[misc]
-    """Runs one reactor in a Faust app; `end(error)` is told what must end the worker."""
+class Reacting(faust.Service):  # type: ignore[misc]
+    """Runs one reactor in a Faust app."""
 
-    def __init__(
-        self,
-        app: faust.App,
-        reactor: Reactor,
-        wiring: ReactorWiring,
-        end: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, app: LaneApp, reactor: Reactor, wiring: ReactorWiring) -> None:
         super().__init__(loop=app.loop)
-        self.reactor = reactor
+        self.reactor, self.name = reactor, reactor.name
         self.failure: BaseException | None = None
-        self._app, self._wiring, self._end = app, wiring, end
+        self._app, self._wiring = app, wiring
         self._kafka = wiring.settings.kafka
         self._delays = {reactor.retry_topic(delay): delay for delay in reactor.retry.levels}
         self._stopping = threading.Event()
         self._channel = app.channel(maxsize=8)
         self._admin = kafka.admin(self._kafka)
-        self.metrics = ReactorMetrics(wiring.metrics, reactor, wiring.system)
-        source = self.metrics.agents[reactor.topic.name]
-        self._patience = Patience(reactor.name, source, self._stopping)
+        self._reports = ReactorMetrics(wiring.metrics, reactor, wiring.system)
+        self.metrics = self._reports.agents[reactor.topic.name]
+        self._patience = Patience(reactor.name, self.metrics, self._stopping)
         self._seats: set[Seat] = set()
         self._resources = AsyncExitStack()
         self._reader = Reader(
-            kafka.consumer(self._kafka, reactor.name, **{"queued.min.messages": QUEUED_MESSAGES}),
+            kafka.consumer(self._kafka, reactor.name, **CONSUMER),
             reactor.topic.name,
             list(self._delays),
             locate=self._locate,
@@ -95,11 +91,6 @@ class ReactorService(faust.Service):  # type: ignore[misc]
             ends=self._ends,
         )
         app.agent(self._channel, name=reactor.name)(self._agent())
-
-    @property
-    def name(self) -> str:
-        """The reactor's name."""
-        return self.reactor.name
 
     @property
     def ready(self) -> bool:
@@ -133,17 +124,18 @@ class ReactorService(faust.Service):  # type: ignore[misc]
         )
         outlet = KafkaOutlet(lambda: kafka.producer(self._kafka, **{"linger.ms": 1}))
         self._resources.push_async_callback(asyncio.to_thread, outlet.close)
-        outcomes = self.reactor.outcomes
-        topic = _readable(self.reactor.topic)
+        topic = self.reactor.topic
+        if topic.decides is not None:
+            topic = with_control_records(topic)
         decoder = Decoder(topic, self._wiring.schemas)
         self._engine = Engine(
             self.reactor,
             handler,
             Records(topic, decoder, self._patience),
             outlet,
-            _nowhere if outcomes is None else self._wiring.encode(outcomes),
+            encoder(self.reactor, self._wiring),
             Core(self.reactor, lambda: random.uniform(-1, 1)),  # noqa: S311 -- spread, not secrecy
-            self.metrics,
+            self._reports,
             now_ms=lambda: time.time_ns() // 1_000_000,
             failed=self._failed,
         )
@@ -152,6 +144,12 @@ class ReactorService(faust.Service):  # type: ignore[misc]
     @faust.Service.task  # type: ignore[untyped-decorator]
     async def _begin(self) -> None:
         """Start reading once the agent listens: a channel without listeners drops silently."""
+        try:
+            for topic in (self.reactor.topic.name, *self._delays):
+                await asyncio.to_thread(kafka.topic_id, self._admin, topic, BROKER_TIMEOUT_S)
+        except (KafkaException, kafka.UnknownTopic) as error:
+            self._fail(error)
+            return
         while not self._channel.subscriber_count:
             await self.sleep(0.01)
         self._reader.start()
@@ -182,7 +180,7 @@ class ReactorService(faust.Service):  # type: ignore[misc]
         if commit != ledger.committed:
             ledger.committed = commit
             self._reader.commit(seat, commit.offset, commit.metadata())
-            lag = self.metrics.agents[seat.topic]
+            lag = self._reports.agents[seat.topic]
             lag.progress(seat.partition, commit.offset, watermark_ms=0)
 
     # -- called from the reader's thread --------------------------------------------------------
@@ -204,7 +202,7 @@ class ReactorService(faust.Service):  # type: ignore[misc]
         offsets = Offsets(commit.offset, commit.done, commit.filter)
         seat.memory = Ledger(offsets, found.topic_id)
         self._running.call_soon_threadsafe(self._seats.add, seat)
-        lag = self.metrics.agents[seat.topic]
+        lag = self._reports.agents[seat.topic]
         lag.assigned([seat.partition])
         lag.progress(seat.partition, commit.offset, watermark_ms=0)
         return commit.offset
@@ -232,10 +230,10 @@ class ReactorService(faust.Service):  # type: ignore[misc]
 
     def _forget(self, seats: list[Seat]) -> None:
         for seat in seats:
-            self.metrics.agents[seat.topic].revoked([seat.partition])
+            self._reports.agents[seat.topic].revoked([seat.partition])
 
     def _ends(self, topic: str, partition: int, offset: int) -> None:
-        self.metrics.agents[topic].log_end(partition, offset)
+        self._reports.agents[topic].log_end(partition, offset)
 
     def _failed(self, error: BaseException) -> None:
         if not (self._stopping.is_set() or isinstance(error, Stopped)):
@@ -246,7 +244,7 @@ class ReactorService(faust.Service):  # type: ignore[misc]
         if self.failure is None and not self._stopping.is_set():
             self.failure = error
             log.error("reactor failed", reactor=self.reactor.name, exc_info=error)
-            self._end(error)
+            self._app.end(error)
 
 
 def start_of(reactor: Reactor, seat: Seat, committed: TopicPartition, bounds: LogBounds) -> Commit:
@@ -278,13 +276,18 @@ def start_of(reactor: Reactor, seat: Seat, committed: TopicPartition, bounds: Lo
     )
 
 
-def _readable(topic: Topic) -> Topic:
-    """With the records that the runtime writes to a decider's event topic."""
-    known = {record.fullname for record in topic.records}
-    missing = tuple(one for one in CONTROL_RECORDS if one.fullname not in known)
-    if topic.decides is None or not missing:
-        return topic
-    return replace(topic, records=(*topic.records, *missing))
+def encoder(reactor: Reactor, wiring: ReactorWiring) -> Encode:
+    """Key and value bytes of the reactor's outcomes."""
+    topic = reactor.outcomes
+    if topic is None:
+        return _nowhere
+    codec, key = Codec(topic, wiring.schemas, wiring.outcome_ids), topic.key
+
+    def encode(row: Any) -> tuple[bytes, bytes]:
+        _, value = codec.encode(row)
+        return str(getattr(row, key)).encode(), value
+
+    return encode
 
 
 def _nowhere(row: Any) -> tuple[bytes, bytes]:

@@ -161,3 +161,20 @@ def _letters(rig, count):
     records = rig.records(rig.asked.dead_letters)
     records.sort(key=lambda message: message.timestamp()[1])
     return [Letter.of(message) for message in records] if len(records) >= count else []
+
+
+def test_a_second_worker_takes_over_partitions_without_a_loss(rig):
+    rig.ask(*(Asked(f"q{n}", f"t{n % 9}") for n in range(150)))
+    with rig.worker():
+        until(rig.answers, 30, "the first works")
+        with rig.worker() as second:
+            rig.ask(*(Asked(f"r{n}", f"t{n % 9}") for n in range(150)))
+            until(lambda: len({one.question for one in rig.answers()}) == 300, 60, "all")
+            # Its share of every topic: one partition of two.
+            assert rig.metric("headrace_assigned_partitions") == 3
+            assert rig.metric(f'headrace_assigned_partitions "{rig.asked.name}"') == 1
+            second.terminate()
+            assert second.wait(40) == 0, rig.log.read_text()[-3_000:]
+        rig.ask(*(Asked(f"s{n}", "t") for n in range(20)))
+        until(lambda: len({one.question for one in rig.answers()}) == 320, 60, "the rest")
+    assert max(rig.provider.began.values()) == 1

@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 from streams.runtime.logging import configure
+from streams.runtime.reactor.service import Reacting
 from streams.runtime.settings import Settings
 from streams.worker import reactor_wiring, serve
 from tests.runtime.reactor.asking import reactor
@@ -15,9 +16,10 @@ def main() -> int:
     run, provider, port = sys.argv[1:4]
     settings = Settings.read()
     configure("INFO")
-    wiring = reactor_wiring(run, settings)
     asking = reactor(run, provider)
-    return asyncio.run(serve([], [(asking, wiring)], port=int(port), slot=0, kafka=settings.kafka))
+    wiring = reactor_wiring(run, asking, settings)
+    make = [lambda app: Reacting(app, asking, wiring)]
+    return asyncio.run(serve(make, port=int(port), slot=0, settings=settings))
 
 
 if __name__ == "__main__":
