@@ -16,6 +16,8 @@ import structlog
 from faust.web import Request, Response, View
 from prometheus_client import generate_latest
 
+from connectors.columnar import FrameEncoder
+from connectors.encode import Encoder
 from schemas.registry import schema_ids
 from sinks.open import open_sink
 from streams import catalog

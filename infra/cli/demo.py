@@ -12,12 +12,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import processes
+from infra.demo import notifications, processes
+from infra.demo.compare import Check
 from infra.demo.scenarios import SCENARIOS
 from infra.demo.steps import Demo
+from infra.local.home import Home
 from streams.runtime.settings import Settings, home
 
 app = typer.Typer(add_completion=False)
+STORIES = {"notifications": notifications.run}
+"""Demos of systems that decide: commands through the API, run one at a time and by name."""
 CPUS_MAX = 2
 PLAIN_COLUMNS = 120
 """Width where the output is no terminal, such as a log of continuous integration."""
@@ -61,6 +65,9 @@ def demo(
     """
     began = time.monotonic()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_COLUMNS)
+    if names and set(names) <= STORIES.keys():
+        found = [check for name in names for check in STORIES[name](console, Home.default())]
+        raise typer.Exit(0 if _verdict(console, found) else 1)
     run = Demo(names or list(SCENARIOS), scale, console)
     run.data()
     settings = run.servers(keep=keep, reset=reset)
@@ -107,6 +114,14 @@ def _summary(run: Demo, console: Console, elapsed_s: float) -> None:
         f"in {elapsed_s:.0f} s",
         highlight=False,
     )
+
+
+def _verdict(console: Console, checks: list[Check]) -> bool:
+    """A line per comparison; whether all are equal."""
+    for check in checks:
+        verdict = "[green]OK[/]" if check.ok else "[bold red]DIFFERENT[/]"
+        console.print(f"{check.what:<32} {check.recounted:>6} {check.stored:>6}  {verdict}")
+    return all(check.ok for check in checks)
 
 
 def _addresses(console: Console, settings: Settings, url: str) -> None:

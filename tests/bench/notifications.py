@@ -179,7 +179,7 @@ async def _running(settings: Settings, folder: Path, recipients: int) -> AsyncIt
     )
     agents = [one.name for one in catalog.agents(catalog.load("notifications"))]
     slow = [name for name in agents if name not in FAST]
-    push = ["-m", "connectors.notifications.simulators", "push"]
+    push = ["-c", "from infra.cli import main; main()", "simulate", "push"]
     with (
         _process([*push, "--port", str(port), "--log", str(pushed)], nice=True),
         _worker(folder / "fast", *FAST),

@@ -62,6 +62,7 @@ class Lane(faust.Service):  # type: ignore[misc]
     def __init__(self, app: LaneApp, projection: Projection, wiring: Wiring) -> None:
         super().__init__(loop=app.loop)
         self.projection = projection
+        self.name = projection.name
         self.failure: BaseException | None = None
         self._app = app
         self._wiring = wiring
@@ -185,8 +186,7 @@ class Lane(faust.Service):  # type: ignore[misc]
 class Agent(Protocol):
     """What a worker runs: a Faust service that feeds one agent of that name."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     @property
     def ready(self) -> bool:
