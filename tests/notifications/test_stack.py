@@ -17,7 +17,16 @@ from connectors.notifications.callbacks import sign
 from connectors.notifications.settings import NotificationSettings
 from streams import catalog
 from tests import stack
-from tests.notifications.shop import CODE, NEWS, ORDER, SECRET, Providers, Shop, providers
+from tests.notifications.shop import (
+    CODE,
+    LIKES,
+    NEWS,
+    ORDER,
+    SECRET,
+    Providers,
+    Shop,
+    providers,
+)
 
 pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -218,3 +227,22 @@ async def test_a_campaign_reaches_everybody_once(scene: Scene) -> None:
     assert sorted(token for token in got if token in expected) == sorted(expected)
     codes = await at.client.post("/v1/notification-campaigns", json=body | {"type": CODE})
     assert codes.status_code == 400
+
+
+@pytest.mark.slow
+async def test_a_digest_gathers_its_window_and_is_sent_once(scene: Scene) -> None:
+    at, sending = scene
+    user = await at.join("dot")
+    begun = time.time() % 60
+    if begun > 30:  # so that all of it happens in one window
+        await asyncio.sleep(60 - begun)
+    ids = []
+    for who in ("ann", "ben", "ann"):
+        told = await at.send(user, LIKES, {"who": who}, idempotencyKey=f"like-{who}")
+        ids.append((told["status"], told.get("digest")))
+    assert [status for status, _ in ids] == ["digested", "digested", "repeated"]
+    (digest,) = {digest for _, digest in ids if digest}
+    one = await timeline(at, digest, "sent")
+    (message,) = sending.of(digest)
+    assert message["text"] == "2 likes: ann ben "
+    assert one["timeline"][0]["detail"]["digest_key"] == LIKES
