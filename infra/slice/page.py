@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from api.app import document
+from schemas.catalog import topics_of
 from streams import catalog
 from streams.runtime.projection import Projection, System
 from streams.runtime.sink import Ranking, Table
@@ -31,12 +32,9 @@ def page(name: str) -> str:
     system = catalog.load(name)
     lines = [f"# {system.title}", "", _about(system), "", "## Where it lives", ""]
     lines += ["| question | place |", "|---|---|"]
-    lines += [f"| {question} | `{_place(place.format(name))}` |" for question, place in PLACES]
+    lines += [f"| {question} | `{place_of(place.format(name))}` |" for question, place in PLACES]
     lines += ["", "## Events", ""]
-    known = {p.topic.name: p.topic for p in system.projections}
-    known |= {one.name: one for d in system.deciders for one in (d.commands, d.events)}
-    known |= {r.topic.name: r.topic for r in system.reactors}
-    for _, topic in sorted(known.items()):
+    for topic in topics_of(name):
         lines += _topic(topic)
     lines += ["## Read models", ""]
     for projection in system.projections:
@@ -60,7 +58,7 @@ def _about(system: System) -> str:
     return (inspect.getdoc(import_module(f"streams.{system.name}")) or "").strip()
 
 
-def _place(path: str) -> str:
+def place_of(path: str) -> str:
     """A module's path, or the folder that it has become."""
     folder = path.removesuffix(".py")
     return f"{folder}/" if folder != path and (ROOT / folder).is_dir() else path
