@@ -23,18 +23,20 @@ from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
-from api.replies import RedisReplies
 from api.responder import Responder
-from api.routes import ads, leaderboard, payments
+from api.routes import ads, leaderboard, notifications, payments
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
+from connectors.replies import RedisReplies
 from schemas import catalog
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
+from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
 from sinks.payments import BOOKS as PAYMENT_BOOKS
 from sinks.payments.books import BookReader
@@ -53,6 +55,9 @@ ROUTERS = (
     leaderboard.scores,
     leaderboard.router,
     *payments.ROUTERS,
+    notifications.sending,
+    notifications.router,
+    notifications.callbacks,
 )
 """Every route of the product; there is no discovery."""
 
@@ -167,6 +172,12 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
         opened.push_async_callback(boards.close)
         books = open_cassandra_reader(PAYMENT_BOOKS, settings)
         opened.push_async_callback(books.close)
+        trail = NotificationsReader(
+            open_redis_reader(TRAIL, settings), open_redis_reader(DELIVERIES, settings)
+        )
+        opened.push_async_callback(trail.close)
+        texts = TemplatesReader(open_redis_reader(TEMPLATES, settings))
+        opened.push_async_callback(texts.close)
         yield {
             "ads": windows,
             "ads-history": history,
@@ -174,6 +185,8 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
             "leaderboard": boards,
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
+            "notifications": trail,
+            "notifications-templates": texts,
         }
 
 

@@ -86,14 +86,14 @@ def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings
         case Decider():
             wired = decider_wiring(system.name, [agent], slot, settings)
             return lambda app: Deciding(app, agent, wired)
+        case Reactor():
+            reacting = reactor_wiring(system.name, agent, settings)
+            return lambda app: Reacting(app, agent, reacting)
         case Derivation():
             encode = FrameEncoder(
                 Encoder(agent.target, schema_ids(agent.target, settings.registry))
             ).encode
             return deriving(agent, wiring(system.name, slot, settings), encode)
-        case Reactor():
-            reacting = reactor_wiring(system.name, agent, settings)
-            return lambda app: Reacting(app, agent, reacting)
         case _:
             raise TypeError(f"{agent.name} is a {type(agent).__name__}, which no worker runs")
 

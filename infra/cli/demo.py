@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Annotated, NoReturn
 
@@ -12,11 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import processes
+from infra.demo import notifications, processes
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
 from infra.demo.steps import Demo
+from infra.local.home import Home
 from streams.runtime.settings import Settings, home
 
 app = typer.Typer(add_completion=False)
@@ -65,8 +67,8 @@ def demo(
     """
     began = time.monotonic()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_COLUMNS)
-    if names and "payments" in names:
-        _payments(names, scale, console)
+    if names and STORIES.keys() & set(names):
+        _story(names, scale, console)
     run = Demo(names or list(SCENARIOS), scale, console)
     run.data()
     settings = run.servers(keep=keep, reset=reset)
@@ -93,16 +95,33 @@ def demo(
     raise typer.Exit(0 if all(check.ok for check in run.checks) else 1)
 
 
-def _payments(names: list[str], scale: int, console: Console) -> NoReturn:
-    """The demo of payments is one of its own: it is driven by commands, not by public data."""
+def _story(names: list[str], scale: int, console: Console) -> NoReturn:
+    """A demo of its own: driven by commands through the API, not by public events."""
     if len(names) > 1:
-        raise typer.BadParameter("payments has a demo of its own: headrace demo payments")
+        own = " and ".join(sorted(STORIES))
+        raise typer.BadParameter(f"{own} have demos of their own: give one name")
     began = time.monotonic()
+    checks, what = STORIES[names[0]](scale, console)
+    _table(checks, console)
+    _verdict(checks, console, what, time.monotonic() - began)
+    raise typer.Exit(0 if all(check.ok for check in checks) else 1)
+
+
+def _payments(scale: int, console: Console) -> tuple[list[Check], str]:
     run = Money(console, transfers=TRANSFERS * scale)
-    equal = run.run()
-    _table(run.checks, console)
-    _verdict(run.checks, console, f"{run.transfers:,} transfers", time.monotonic() - began)
-    raise typer.Exit(0 if equal else 1)
+    run.run()
+    return run.checks, f"{run.transfers:,} transfers"
+
+
+def _notifications(scale: int, console: Console) -> tuple[list[Check], str]:
+    return notifications.run(console, Home.default()), "a day of delayed flights"
+
+
+STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "notifications": _notifications,
+    "payments": _payments,
+}
+"""Demos of systems that decide: what was compared, and what was done. One at a time, by name."""
 
 
 def _summary(run: Demo, console: Console, elapsed_s: float) -> None:

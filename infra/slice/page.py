@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def page(name: str) -> str:
     system = catalog.load(name)
     lines = [f"# {system.title}", "", _about(system), "", "## Where it lives", ""]
     lines += ["| question | place |", "|---|---|"]
-    lines += [f"| {question} | `{place.format(name)}` |" for question, place in PLACES]
+    lines += [f"| {question} | `{place_of(place.format(name))}` |" for question, place in PLACES]
     lines += ["", "## Events", ""]
     for topic in topics_of(name):
         lines += _topic(topic)
@@ -54,17 +55,26 @@ def write(names: tuple[str, ...] = catalog.SYSTEMS) -> list[Path]:
 
 
 def _about(system: System) -> str:
-    module = inspect.getmodule(type(system.projections[0].fold))
-    text = inspect.getdoc(module) or ""
-    return text.strip()
+    return (inspect.getdoc(import_module(f"streams.{system.name}")) or "").strip()
+
+
+def place_of(path: str) -> str:
+    """A module's path, or the folder that it has become."""
+    folder = path.removesuffix(".py")
+    return f"{folder}/" if folder != path and (ROOT / folder).is_dir() else path
 
 
 def _topic(topic: Topic) -> list[str]:
     lateness_s = topic.allowed_lateness_ms // 1000
+    late = (
+        "no event time"
+        if topic.event_time is None
+        else f"event time `{topic.event_time}`, rows up to {lateness_s:,} s late correct results, "
+        f"later ones go to `{topic.late}`"
+    )
     lines = [
-        f"**`{topic.name}`**: {topic.doc} Key `{topic.key}`, event time `{topic.event_time}`, "
-        f"{topic.partitions} partitions; rows up to {lateness_s:,} s late correct results, later "
-        f"ones go to `{topic.late}`, unreadable ones to `{topic.dead_letters}`.",
+        f"**`{topic.name}`**: {topic.doc} Key `{topic.key}`, {topic.partitions} partitions, "
+        f"{late}; unreadable ones go to `{topic.dead_letters}`.",
         "",
     ]
     for record in topic.records:

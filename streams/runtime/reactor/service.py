@@ -71,7 +71,8 @@ class Reacting(faust.Service):  # type: ignore[misc]
         self._kafka = wiring.settings.kafka
         self._delays = {reactor.retry_topic(delay): delay for delay in reactor.retry.levels}
         self._stopping = threading.Event()
-        self._channel = app.channel(maxsize=8)
+        # A full queue may let a later span pass one that waits: the reader bounds what is out.
+        self._channel = app.channel(maxsize=0)
         self._admin = kafka.admin(self._kafka)
         self._reports = ReactorMetrics(wiring.metrics, reactor, wiring.system)
         self.metrics = self._reports.agents[reactor.topic.name]

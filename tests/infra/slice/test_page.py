@@ -30,7 +30,8 @@ def test_writing_the_committed_pages_leaves_no_diff(
 def test_a_page_names_every_place_event_table_and_route(name: str) -> None:
     text = page.page(name)
     system = catalog.load(name)
-    places = [place.format(name) for _, place in page.PLACES]
+    places = [page.place_of(place.format(name)) for _, place in page.PLACES]
+    routes = {name: f"/v1/{name}/events"} | {"notifications": "/v1/notifications"}
     records = [record for topic in topics_of(name) for record in topic.records]
     fields = [field for record in records for field in record.columns]
     tables = [table.name for p in system.projections for table in p.model.tables]
