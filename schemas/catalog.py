@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from streams.runtime.topic import Topic
 
-SYSTEMS = ("ads", "leaderboard")
+SYSTEMS = ("ads", "leaderboard", "telemetry")
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 
 

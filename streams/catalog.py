@@ -7,7 +7,7 @@ from importlib import import_module
 
 from streams.runtime.projection import Projection, System
 
-SYSTEMS = ("ads", "leaderboard")
+SYSTEMS = ("ads", "leaderboard", "telemetry")
 
 
 class UnknownSystem(LookupError):
