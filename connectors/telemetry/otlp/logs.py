@@ -36,7 +36,7 @@ def lines(request: Any, now_ns: int) -> Iterator[Line | None]:
         for scope_logs in resource_logs.scope_logs:
             scope = scope_logs.scope.name
             for record in scope_logs.log_records:
-                yield _line(record, service, instance, scope, resource, now_ns)
+                yield _line(record, (service, instance), scope, resource, now_ns)
 
 
 def _named(resource: dict[str, Any]) -> tuple[str, str]:
@@ -48,7 +48,7 @@ def _named(resource: dict[str, Any]) -> tuple[str, str]:
 
 
 def _line(
-    record: Any, service: str, instance: str, scope: str, resource: dict[str, Any], now_ns: int
+    record: Any, named: tuple[str, str], scope: str, resource: dict[str, Any], now_ns: int
 ) -> Line | None:
     time_ns = record.time_unix_nano or record.observed_time_unix_nano or now_ns
     if time_ns // NANOS_MS >= TIME_MS_MAX:
@@ -57,16 +57,16 @@ def _line(
     if level == UNKNOWN and record.severity_text:
         level = level_named(record.severity_text)
     own = values.pairs(record.attributes)
-    named = [("scope", scope), ("event_name", record.event_name)]
+    also = [("scope", scope), ("event_name", record.event_name)]
     return Line(
-        service=service,
-        instance=instance,
+        service=named[0],
+        instance=named[1],
         time_ns=time_ns,
         body=clean(_body(record.body), BODY_CHARS_MAX),
         level=level,
         trace_id=hexadecimal(record.trace_id.hex(), 32),
         span_id=hexadecimal(record.span_id.hex(), 16),
-        labels=labelled([*own, *named, *resource.items()]),
+        labels=labelled([*own, *also, *resource.items()]),
     )
 
 

@@ -17,8 +17,8 @@ PAIRS_MAX = 256
 
 
 def logfmt(text: str, now_ns: int) -> Parsed | Unparsed:
-    """A line made of pairs only, `key=value` first. A quoted value that the writer cut off ends with
-    the line.
+    """A line made of pairs only, `key=value` first. A quoted value that was cut off ends with the
+    line.
     """
     pairs: list[tuple[str, str]] = []
     at, end = 0, len(text.rstrip())
