@@ -18,11 +18,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 
-from api import health, problem
+from api import commands, health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
+from api.replies import RedisReplies
 from api.responder import Responder
 from api.routes import ads, leaderboard
 from api.services import CountedProducer, Readiness, Services
@@ -42,6 +43,7 @@ from streams.runtime.topic import Topic
 
 ROUTERS = (
     health.router,
+    commands.router,
     ads.writes,
     ads.router,
     leaderboard.writes,
@@ -135,11 +137,13 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         key_source(settings) as keys,
         LogProducer.open(settings.kafka, encoders) as producer,
         open_readers(settings) as readers,
+        RedisReplies(settings.redis.url.get_secret_value()) as replies,
     ):
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
             readers=readers,
+            replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
         )

@@ -11,7 +11,8 @@ from prometheus_client import Counter
 
 from api.auth import Verifier
 from api.limits import Rate
-from connectors.producer import EventProducer, RecordMetadata
+from api.replies import NoReplies, Replies
+from connectors.producer import EventProducer, Headers, RecordMetadata
 from schemas.catalog import system_of
 
 
@@ -22,14 +23,18 @@ class CountedProducer:
         self._producer = producer
         self._counter = counter
 
-    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata:
+    async def send(
+        self, topic: str, record_name: str, row: Any, headers: Headers = ()
+    ) -> RecordMetadata:
         """As the producer's."""
-        (sent,) = await self.send_many(topic, [(record_name, row)])
+        (sent,) = await self.send_many(topic, [(record_name, row)], headers)
         return sent
 
-    async def send_many(self, topic: str, rows: Sequence[tuple[str, Any]]) -> list[RecordMetadata]:
+    async def send_many(
+        self, topic: str, rows: Sequence[tuple[str, Any]], headers: Headers = ()
+    ) -> list[RecordMetadata]:
         """As the producer's."""
-        sent = await self._producer.send_many(topic, rows)
+        sent = await self._producer.send_many(topic, rows, headers)
         self._counter.labels(system_of(topic), topic).inc(len(sent))
         return sent
 
@@ -46,12 +51,13 @@ async def always_ready() -> Readiness:
 @dataclass(frozen=True)
 class Services:
     """Everything that routes use. `readers` holds, by system, the object behind its read routes;
-    a system without one answers 503 on reads.
+    a system without one answers 503 on reads. `replies` hears the verdicts of deciders.
     """
 
     producer: EventProducer
     verifier: Verifier
     readers: Mapping[str, Any] = field(default_factory=dict)
+    replies: Replies = field(default_factory=NoReplies)
     ready: Callable[[], Awaitable[Readiness]] = always_ready
     info: Mapping[str, Any] = field(default_factory=dict)
 

@@ -64,6 +64,10 @@ class RecordMetadata:
     offset: int
 
 
+Headers = Sequence[tuple[str, bytes]]
+"""Record headers, in order."""
+
+
 class KafkaClient(Protocol):
     """The part of `confluent_kafka.Producer` that is used here."""
 
@@ -78,9 +82,11 @@ class KafkaClient(Protocol):
 class EventProducer(Protocol):
     """What the API needs of a producer; tests pass one that keeps rows in memory."""
 
-    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata: ...
+    async def send(
+        self, topic: str, record_name: str, row: Any, headers: Headers = ()
+    ) -> RecordMetadata: ...
     async def send_many(
-        self, topic: str, rows: Sequence[tuple[str, Any]]
+        self, topic: str, rows: Sequence[tuple[str, Any]], headers: Headers = ()
     ) -> list[RecordMetadata]: ...
 
 
@@ -183,13 +189,18 @@ class LogProducer:
     ) -> None:
         await self.close()
 
-    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata:
+    async def send(
+        self, topic: str, record_name: str, row: Any, headers: Headers = ()
+    ) -> RecordMetadata:
         """Append one row; returns when it is durable. Errors as in `send_many`."""
-        (metadata,) = await self.send_many(topic, [(record_name, row)])
+        (metadata,) = await self.send_many(topic, [(record_name, row)], headers)
         return metadata
 
-    async def send_many(self, topic: str, rows: Sequence[tuple[str, Any]]) -> list[RecordMetadata]:
-        """Append rows `(record name, row)`; returns their places, in order, when all are durable.
+    async def send_many(
+        self, topic: str, rows: Sequence[tuple[str, Any]], headers: Headers = ()
+    ) -> list[RecordMetadata]:
+        """Append rows `(record name, row)`, each with these headers; returns their places, in
+        order, when all are durable.
 
         All rows are encoded before the first is queued: `EncodeError` means that none was sent.
         Raises `Saturated` (none was sent) and `Undelivered` (any may have been).
@@ -205,7 +216,9 @@ class LogProducer:
         queued = 0
         try:
             for key, value in encoded:
-                await self._queue(topic, key, value, delivery, queued)
+                await self._queue(
+                    topic, key, value, headers=headers, delivery=delivery, slot=queued
+                )
                 queued += 1
         except BaseException as error:
             # Whatever happened (queue full, cancelled): only what was queued gets a report.
@@ -243,7 +256,14 @@ class LogProducer:
             self._in_flight -= count
 
     async def _queue(
-        self, topic: str, key: bytes, value: bytes, delivery: _Delivery, slot: int
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes,
+        *,
+        headers: Headers,
+        delivery: _Delivery,
+        slot: int,
     ) -> None:
         def report(error: Any, message: Any) -> None:
             self._release(1)
@@ -251,7 +271,13 @@ class LogProducer:
 
         for _attempt in range(QUEUE_WAIT_MS_MAX // QUEUE_RETRY_MS):
             try:
-                self._client.produce(topic, key=key, value=value, headers=None, on_delivery=report)
+                self._client.produce(
+                    topic,
+                    key=key,
+                    value=value,
+                    headers=list(headers) or None,
+                    on_delivery=report,
+                )
             except BufferError:  # full by bytes: the poll thread is emptying it
                 await asyncio.sleep(QUEUE_RETRY_MS / 1_000)
             else:

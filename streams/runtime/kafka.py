@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 from confluent_kafka.error import KafkaError
 
 from streams.runtime.settings import Kafka
@@ -86,9 +86,13 @@ def topic_id(client: AdminClient, topic: str, timeout_s: float = 10.0) -> str:
     """Kafka's id of a topic; a re-created topic has another. Raises `UnknownTopic`, or
     `KafkaException` when the broker does not answer.
     """
+    return str(_described(client, topic, timeout_s).topic_id)
+
+
+def _described(client: AdminClient, topic: str, timeout_s: float) -> TopicDescription:
     future = client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic]
     try:
-        return str(future.result(timeout_s).topic_id)
+        return future.result(timeout_s)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise UnknownTopic(f"topic {topic} does not exist: headrace topics apply") from error
@@ -97,18 +101,21 @@ def topic_id(client: AdminClient, topic: str, timeout_s: float = 10.0) -> str:
 
 @dataclass(frozen=True)
 class LogBounds:
-    """What the broker says of a partition: the topic's id and its offsets `[start, end)`."""
+    """What the broker says of a partition: the topic's id, its offsets `[start, end)`, and how
+    many partitions the topic has.
+    """
 
     topic_id: str
     start: int
     end: int
+    partitions: int
 
 
 def log_bounds(
     client: AdminClient, topic: str, partition: int, timeout_s: float = 10.0
 ) -> LogBounds:
     """Ask the broker. Raises `UnknownTopic` or `KafkaException`."""
-    known = topic_id(client, topic, timeout_s)
+    known = _described(client, topic, timeout_s)
     place = TopicPartition(topic, partition)
     start, end = (
         client.list_offsets({place: spec}, request_timeout=timeout_s)[place]
@@ -116,7 +123,7 @@ def log_bounds(
         .offset
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
     )
-    return LogBounds(known, start, end)
+    return LogBounds(str(known.topic_id), start, end, len(known.partitions))
 
 
 def murmur2(key: bytes) -> int:

@@ -19,7 +19,7 @@ from api.issuer import DevIssuer
 from api.keys import KeyFile
 from api.services import Services
 from connectors.encode import Encoder
-from connectors.producer import RecordMetadata
+from connectors.producer import Headers, RecordMetadata
 from schemas import catalog
 from sinks.ads.history import Adjustment, Audit
 from sinks.ads.windows import AdTotals, CampaignTotals, Minute, Totals
@@ -35,6 +35,7 @@ class MemoryProducer:
     """Encodes as the real one does, and keeps what it was given."""
 
     sent: list[tuple[str, str, Any]] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
     fails_with: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -44,14 +45,19 @@ class MemoryProducer:
         }
         self._next: dict[tuple[str, int], int] = {}
 
-    async def send(self, topic: str, record_name: str, row: Any) -> RecordMetadata:
-        return (await self.send_many(topic, [(record_name, row)]))[0]
+    async def send(
+        self, topic: str, record_name: str, row: Any, headers: Headers = ()
+    ) -> RecordMetadata:
+        return (await self.send_many(topic, [(record_name, row)], headers))[0]
 
-    async def send_many(self, topic: str, rows: Sequence[tuple[str, Any]]) -> list[RecordMetadata]:
+    async def send_many(
+        self, topic: str, rows: Sequence[tuple[str, Any]], headers: Headers = ()
+    ) -> list[RecordMetadata]:
         if self.fails_with is not None:
             raise self.fails_with
         encoder = self._encoders[topic]
         keys = [encoder.encode(name, row)[0] for name, row in rows]
+        self.headers += [headers] * len(rows)
         self.sent += [(topic, name, row) for name, row in rows]
         return [self._place(topic, key.decode()) for key in keys]
 

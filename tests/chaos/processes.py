@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from infra.local.home import Home
+from infra.local.part import Site
+from infra.local.parts import kafka
 from infra.local.parts.redis import binary
+from streams.runtime.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 60.0
@@ -41,9 +47,20 @@ class Server:
 
     def __init__(self, command: list[str], port: int, log: Path) -> None:
         self.port = port
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
-        until(self._listens, READY_S, f"{command[0]} listens on {port}")
+        self._command = command
+        self._log = log
+        self.start()
+
+    def start(self) -> None:
+        """Start, or start again after an end; returns when it takes connections."""
+        with self._log.open("ab") as out:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, stdout=out, stderr=out)
+        until(self._listens, READY_S, f"{self._command[0]} listens on {self.port}")
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self.process.kill()
+        self.process.wait()
 
     def _listens(self) -> bool:
         assert self.process.poll() is None, f"ended: {self.process.args}"
@@ -67,9 +84,72 @@ def valkey(folder: Path) -> Server:
 
 
 def clickhouse(folder: Path) -> Server:
-    port = free_port()
-    command = [sys.executable, "-m", "infra.clickhouse", "--data", str(folder / "clickhouse")]
+    port, data = free_port(), folder / "clickhouse" / "data"
+    command = [sys.executable, "-m", "infra.clickhouse", "--data", str(data)]
     return Server([*command, "--port", str(port)], port, folder / "clickhouse.log")
+
+
+class Broker:
+    """A Kafka node of the test's own, to kill and to start again on the same log."""
+
+    @staticmethod
+    def data_of(folder: Path) -> Path:
+        """Where the broker of that folder keeps its log."""
+        return Home(folder / "broker").data("kafka")
+
+    def __init__(self, folder: Path) -> None:
+        home = Home(folder / "broker")
+        home.make()
+        (home.root / "lib").symlink_to(Home.default().lib)
+        ports = {"main": free_port(), "controller": free_port()}
+        self.bootstrap = f"127.0.0.1:{ports['main']}"
+        self._site = Site(home, ports, Settings.read(), say=print, progress=lambda _: None)
+        self._log = folder / "broker.log"
+
+    @property
+    def port(self) -> int:
+        return self._site.ports["main"]
+
+    def start(self) -> None:
+        """Start, or start again after an end; returns when clients are served."""
+        launch = kafka.PART.prepare(self._site)
+        with self._log.open("ab") as out:
+            self.process = subprocess.Popen(launch.argv, cwd=launch.cwd, stdout=out, stderr=out)
+        settings = Settings(kafka={"bootstrap_servers": self.bootstrap})
+        until(lambda: kafka.PART.ready(settings), READY_S, f"the broker answers, see {self._log}")
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """As a server of the rig: no longer needed."""
+        if self.process.poll() is None:
+            self.kill()
+
+
+@contextmanager
+def small_disk(at: Path, size_mb: int) -> Iterator[Path]:
+    """A file system of that size at `at`; a file that fills it is the caller's to make."""
+    at.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "none", str(at)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk needs the right to mount one")
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all that is left of a small disk; delete the file to heal it."""
+    ballast = disk / "ballast"
+    with suppress(OSError), ballast.open("wb") as out:
+        while True:
+            out.write(bytes(65_536))
+            out.flush()
+    return ballast
 
 
 @dataclass

@@ -30,6 +30,7 @@ from streams.runtime.sink import Sink
 from tests.chaos.processes import (
     READY_S,
     ROOT,
+    Broker,
     Server,
     Worker,
     clickhouse,
@@ -57,6 +58,13 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.settings = Settings.read()
+        if "kafka" in self.needs:
+            self.broker = Broker(self.folder)
+            own = self.settings.kafka.model_copy(
+                update={"bootstrap_servers": self.broker.bootstrap}
+            )
+            self.settings = self.settings.model_copy(update={"kafka": own})
+            self.broker.start()
         self.run = f"chaos-{uuid4().hex[:8]}"
         self.projections = projections(self.run)
         self.seen: Counter[str] = Counter()
@@ -254,15 +262,22 @@ class Rig:
         that it is about never happened.
         """
         never = [name for name in sometimes if not self.seen[name]]
-        facts = " ".join(f"{name}={value}" for name, value in more.items())
-        print(
-            f"\n{test}: seed={self.seed} records={verdict.records} faults={dict(self.faults)} "
+        facts = "".join(f"{name}={value} " for name, value in more.items())
+        self.tell(
+            f"{test}: seed={self.seed} records={verdict.records} faults={dict(self.faults)} "
             f"lost={verdict.lost} duplicated={verdict.duplicated} fates={dict(verdict.fates)} "
-            f"{facts} sometimes={ {name: self.seen[name] for name in sometimes} }"
+            f"{facts}sometimes={ {name: self.seen[name] for name in sometimes} }"
         )
         assert not verdict.wrong, "\n".join(verdict.wrong[:20])
         assert (verdict.lost, verdict.duplicated) == (0, 0)
         assert not never, f"void: {never} never happened"
+
+    def tell(self, line: str) -> None:
+        """Print the line of a run, and write it where `headrace chaos` collects them."""
+        print(f"\n{line}")
+        if report := os.environ.get("CHAOS_REPORT"):
+            with Path(report).open("a") as out:
+                out.write(line + "\n")
 
     def close(self) -> None:
         """End every process, delete every topic and subject."""
@@ -280,9 +295,12 @@ class Rig:
             proxy.close()
         for server in self.servers.values():
             server.stop()
+        if "kafka" in self.needs:
+            self.broker.stop()
         if hasattr(self, "topics"):
-            self.delete_topics()
-            self.delete_groups()
+            if "kafka" not in self.needs:
+                self.delete_topics()
+                self.delete_groups()
             with RegistryClient(self.settings.registry) as registry:
                 for topic in self.topics:
                     for subject in subjects(topic):

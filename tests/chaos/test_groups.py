@@ -66,7 +66,7 @@ def test_a_storm_of_rebalances(rigs: Callable[..., Rig]) -> None:
     rig.drained("windows", sink)
     rig.seen["revoked"] = stays.said("revoked")
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
-    rig.report("storm", verdict, "revoked", "rebalanced")
+    rig.report("T8 storm", verdict, "revoked", "rebalanced")
 
 
 @pytest.mark.timeout(120)
@@ -89,7 +89,10 @@ def test_a_topic_that_was_made_again_stops_the_worker(rigs: Callable[..., Rig]) 
     assert worker.process.wait(60) == EXIT_DECISION
     rig.seen["said why"] = worker.said("was re-created") + worker.said("does not exist")
     assert rig.positions(sink) == positions, "nothing of the new topic is stored"
-    print(f"\nre-created: seed={rig.seed} faults={dict(rig.faults)} sometimes={dict(rig.seen)}")
+    rig.tell(
+        f"T15 topic re-created: seed={rig.seed} faults={dict(rig.faults)} silent_skips=0 "
+        f"sometimes={dict(rig.seen)}"
+    )
     assert rig.seen["said why"]
 
 
@@ -114,4 +117,4 @@ def test_sigterm_drains(rigs: Callable[..., Rig]) -> None:
     rig.drained("windows", sink)
     assert not worker.said("Traceback"), worker.tail(60)
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
-    rig.report("sigterm", verdict, "stopped under load")
+    rig.report("T8 orderly stops", verdict, "stopped under load")

@@ -68,9 +68,9 @@ def test_ads_survive_kills_and_rebalances(rigs: Callable[..., Rig]) -> None:
     rig.drained("windows", windows)
     rig.drained("events", events)
     verdict = rig.verdict("windows", "ads", windows, ("minutes", "hours"))
-    rig.report("kills windows", verdict, "kill with records in hand")
+    rig.report("T1 kills, windows", verdict, "kill with records in hand")
     verdict = rig.verdict("events", "ads", events, ("events",))
-    rig.report("kills events", verdict, "kill with records in hand")
+    rig.report("T1 kills, events", verdict, "kill with records in hand")
 
 
 @pytest.mark.timeout(600 if FULL else 180)
@@ -82,4 +82,4 @@ def test_boards_survive_kills(rigs: Callable[..., Rig]) -> None:
     killed_under_load(rig, "boards", scores(rig.seed, RECORDS), sink, lambda _: rig.workers)
     rig.drained("boards", sink)
     verdict = rig.verdict("boards", "scores", sink, ("all", "periods"))
-    rig.report("kills boards", verdict, "kill with records in hand")
+    rig.report("T1 kills, boards", verdict, "kill with records in hand")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from sinks.digest import digest
 from tests.chaos.load import Load, Steady, clicks, scores
-from tests.chaos.processes import background, until
+from tests.chaos.processes import background, fill, until
 from tests.chaos.proxy import Proxy
 from tests.chaos.rig import FULL, Rig
 
@@ -50,10 +51,58 @@ def test_every_outage_is_waited_for(rigs: Callable[..., Rig]) -> None:
     rig.drained("events", events)
     assert not worker.said("fence refused"), "nobody else wrote"
     verdict = rig.verdict("windows", "ads", windows, ("minutes", "hours"))
-    rig.report("outages windows", verdict, "retry")
+    rig.report("T3 outages, windows", verdict, "retry")
     verdict = rig.verdict("events", "ads", events, ("events",))
     assert not verdict.fates["quarantined"]
-    rig.report("outages events", verdict, "retry")
+    rig.report("T3 outages, events", verdict, "retry")
+
+
+@pytest.mark.timeout(180)
+def test_a_store_that_is_killed_in_the_middle_of_writes(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(16, needs=("redis", "clickhouse"))
+    rig.create("events")
+    sink, server = rig.sink("events"), rig.servers["clickhouse"]
+    worker = rig.worker("events", rows_max=2_000)
+    with background(loaded(rig)):
+        for number in range(4):
+            rig.progress(sink, worker)
+            time.sleep(0.3 + number * 0.37)
+            server.kill()
+            rig.faults["clickhouse killed"] += 1
+            time.sleep(1.0)
+            server.start()
+            rig.progress(sink, worker)
+    rig.seen["retry"] = int(worker.metric("headrace_sink_retries_total"))
+    rig.drained("events", sink)
+    verdict = rig.verdict("events", "ads", sink, ("events",))
+    assert not verdict.fates["quarantined"]
+    rig.report("T3 store killed", verdict, "retry")
+
+
+@pytest.mark.timeout(180)
+def test_a_store_whose_disk_is_full_is_waited_for(
+    rigs: Callable[..., Rig], disks: Callable[[Path, int], Path], tmp_path: Path
+) -> None:
+    disk = disks(tmp_path / "clickhouse", 128)
+    rig = rigs(17, needs=("redis", "clickhouse"))
+    rig.create("events")
+    sink = rig.sink("events")
+    worker = rig.worker("events", rows_max=2_000)
+    with background(loaded(rig)):
+        rig.progress(sink, worker)
+        ballast = fill(disk)
+        rig.faults["disk full"] += 1
+        before = worker.metric("headrace_sink_retries_total")
+        until(lambda: worker.metric("headrace_sink_retries_total") > before + 2, 60, "retries")
+        stalled = rig.folded(sink)
+        time.sleep(OUTAGE_S)
+        rig.seen["waited"] = rig.folded(sink) == stalled
+        ballast.unlink()
+        rig.progress(sink, worker)
+    rig.drained("events", sink)
+    verdict = rig.verdict("events", "ads", sink, ("events",))
+    assert not verdict.fates["quarantined"]
+    rig.report("T7 store's disk full", verdict, "waited")
 
 
 @pytest.mark.timeout(180)
@@ -73,7 +122,7 @@ def test_a_registry_that_is_down_is_waited_for(rigs: Callable[..., Rig]) -> None
     rig.drained("windows", sink)
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
     assert not verdict.fates["quarantined"]
-    rig.report("registry", verdict, "retry")
+    rig.report("T12 registry down", verdict, "retry")
 
 
 @pytest.mark.timeout(240)
@@ -100,9 +149,9 @@ def test_a_lost_reply_is_not_a_lost_or_double_write(rigs: Callable[..., Rig]) ->
         rig.faults[f"{name} reply lost"] = rig.proxies[name].seen["dropped"]
     sometimes = ("redis reply lost", "clickhouse reply lost")
     verdict = rig.verdict("boards", "scores", boards, ("all", "periods"))
-    rig.report("lost replies boards", verdict, *sometimes)
+    rig.report("T4 lost replies, boards", verdict, *sometimes)
     verdict = rig.verdict("events", "ads", events, ("events",))
-    rig.report("lost replies events", verdict, *sometimes)
+    rig.report("T4 lost replies, events", verdict, *sometimes)
 
 
 @pytest.mark.timeout(180)
@@ -135,7 +184,9 @@ def test_a_paused_worker_cannot_write_after_its_successor(rigs: Callable[..., Ri
     rig.drained("boards", sink)
     rig.seen["fence refused"] = zombie.said("fence refused") + heir.said("fence refused")
     verdict = rig.verdict("boards", "scores", sink, ("all", "periods"))
-    rig.report("zombie", verdict, "fence refused", zombie_writes_accepted=verdict.duplicated)
+    rig.report(
+        "T5 paused worker", verdict, "fence refused", zombie_writes_accepted=verdict.duplicated
+    )
 
 
 @pytest.mark.timeout(180)
@@ -160,4 +211,4 @@ def test_a_store_that_lost_everything_is_refolded(rigs: Callable[..., Rig]) -> N
     assert digest(sink, sink.live_version()) == before
     rig.seen["noticed while idle"] = worker.said("while idle")
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
-    rig.report("flushall", verdict, "fence refused", "noticed while idle", digest="same")
+    rig.report("T14 store emptied", verdict, "fence refused", "noticed while idle", digest="same")

@@ -70,7 +70,7 @@ def test_poison_is_kept_and_everything_else_counted(rigs: Callable[..., Rig]) ->
         assert about[CONNECT + "topic"].decode() == rig.topic("windows").name
         assert about[CONNECT + "exception.message"]
         assert about[CONNECT + "exception.class.name"]
-    rig.report("poison", verdict, "quarantined", kinds=len(pills))
+    rig.report("T11 poison", verdict, "quarantined", kinds=len(pills))
 
 
 @pytest.mark.timeout(180)
@@ -103,7 +103,7 @@ def test_a_record_that_kills_the_process_is_quarantined(rigs: Callable[..., Rig]
     verdict = rig.verdict("windows", "ads", sink, ("minutes", "hours"))
     assert verdict.fates["quarantined"] == rig.seen["quarantined"] == 1
     assert verdict.records == 901
-    rig.report("deadly", verdict, "death", "quarantined")
+    rig.report("T11 deadly", verdict, "death", "quarantined")
 
 
 @pytest.mark.timeout(120)
@@ -123,7 +123,7 @@ def test_late_repeated_and_shuffled_rows_have_their_fates(rigs: Callable[..., Ri
     rig.seen.update(verdict.fates)
     late = records(rig.settings.kafka.bootstrap_servers, rig.topic("windows").late)
     assert sum(map(len, late.values())) == verdict.fates["late"]
-    rig.report("fates", verdict, "late", "duplicate", "filtered", "applied")
+    rig.report("T11 fates", verdict, "late", "duplicate", "filtered", "applied")
 
 
 def shuffled(seed: int, rows: Iterator[Any], within: int = 1_000) -> Iterator[Any]:

@@ -100,8 +100,11 @@ def test_rebuild_under_load_keeps_answering_and_hands_over(rigs: Callable[..., R
         rig.drained(agent, sink)
     assert worker.process.poll() is None
     assert worker.metric("headrace_fence_refusals_total") > 0
-    rig.report("rebuild", rig.verdict("windows", "ads", sinks["windows"], ("minutes", "hours")))
-    rig.report("rebuild", rig.verdict("events", "ads", sinks["events"], ("events",)))
+    rig.report(
+        "T14 rebuild, windows",
+        rig.verdict("windows", "ads", sinks["windows"], ("minutes", "hours")),
+    )
+    rig.report("T14 rebuild, events", rig.verdict("events", "ads", sinks["events"], ("events",)))
 
 
 @pytest.mark.timeout(180)

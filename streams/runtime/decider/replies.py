@@ -17,7 +17,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """The verdict on one command: what the event at `topic/partition/offset` tells its sender.
 
     `body` is a JSON object as bytes. `source_offset` is the command's offset in the same partition
-    of the command topic. `replay` says that the verdict is an earlier one, told again.
+    of the command topic. `replay` says that the verdict is an earlier one, told again. Only
+    `subject`, who sent the command, may see it.
     """
 
     correlation_id: str
@@ -28,6 +29,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     source_offset: int
     replay: bool = False
+    subject: str = ""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -5,10 +5,25 @@ from __future__ import annotations
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.span import Seat
 from streams.runtime.position import Position
+from streams.runtime.topic import Topic
 
 
 class LogMismatch(RuntimeError):
     """Stored position and log do not belong together; a person must decide. Says what to do."""
+
+
+def check_partitions(agent: str, topic: Topic, log_bounds: LogBounds) -> None:
+    """Raise `LogMismatch` unless the topic has as many partitions as the catalogue says.
+
+    Keys go to other partitions as soon as there are more: their rows would fold apart from their
+    past, and readers would look for them where they no longer are.
+    """
+    if log_bounds.partitions != topic.partitions:
+        raise LogMismatch(
+            f"{agent} on {topic.name}: the topic has {log_bounds.partitions} partitions, the "
+            f"catalogue says {topic.partitions}, so keys are not where they were. Move its "
+            "records to a new topic version and rebuild; never change the number in place"
+        )
 
 
 def check_against_log(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import polars as pl
 
 from streams.runtime.kafka import LogBounds
-from streams.runtime.lane.bounds import check_against_log
+from streams.runtime.lane.bounds import check_against_log, check_partitions
 from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Seat
 from streams.runtime.position import Position
@@ -39,6 +39,7 @@ class Store:
         """Position and state that a reader of this seat begins with; waits while the version is
         sealed. Raises `LogMismatch`.
         """
+        check_partitions(self._projection.name, self._projection.topic, bounds)
         return self._patience(seat, lambda: self._load(seat, bounds))
 
     def _load(self, seat: Seat, bounds: LogBounds) -> Memory:

@@ -99,7 +99,7 @@ class Bed:
         self.stopping = threading.Event()
         self.restarts: list[tuple[Seat, Seat, int]] = []
         self.commits: list[int] = []
-        self.bounds = LogBounds("id-1", 0, 1_000_000)
+        self.bounds = LogBounds("id-1", 0, 1_000_000, partitions=topic().partitions)
         self.journal = Journal(journal) if journal else None
         self.pump = self.another(self.sink)
 

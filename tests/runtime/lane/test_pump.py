@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +210,15 @@ def test_a_record_ahead_of_the_log_is_set_aside() -> None:
 def test_another_topic_under_the_same_name_stops() -> None:
     bed = Bed()
     bed.pump.process(span(bed.seat(), message(0)))
-    bed.bounds = type(bed.bounds)("id-2", 0, 10)
+    bed.bounds = replace(bed.bounds, topic_id="id-2")
     with pytest.raises(LogMismatch, match="re-created"):
+        bed.seat()
+
+
+def test_another_number_of_partitions_stops() -> None:
+    bed = Bed()
+    bed.bounds = replace(bed.bounds, partitions=2)
+    with pytest.raises(LogMismatch, match="has 2 partitions, the catalogue says 1"):
         bed.seat()
 
 
