@@ -11,8 +11,9 @@ from streams.runtime.sink import ReadModel, Sink
 if TYPE_CHECKING:
     from sinks.readers.clickhouse import ClickHouseReader
     from sinks.readers.redis import RedisReader
+    from sinks.readers.s3 import S3Reader
 
-STORES = ("memory", "redis", "clickhouse")
+STORES = ("memory", "redis", "clickhouse", "s3")
 
 _MEMORY = MemoryStore()
 """What all memory sinks of this process share."""
@@ -36,6 +37,10 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
 
             client = clickhouse.connect(settings.clickhouse.url.get_secret_value())
             return clickhouse.ClickHouseSink(model, client)
+        case "s3":
+            from sinks.drivers import s3
+
+            return s3.S3Sink(model, s3.connect(settings.s3))
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")
 
@@ -52,3 +57,10 @@ def open_clickhouse_reader(model: ReadModel, settings: Settings) -> ClickHouseRe
     from sinks.readers.clickhouse import ClickHouseReader
 
     return ClickHouseReader(model, settings.clickhouse.url.get_secret_value())
+
+
+def open_s3_reader(model: ReadModel, settings: Settings) -> S3Reader:
+    """What the API reads a model in S3 with; connects at the first read."""
+    from sinks.readers.s3 import S3Reader
+
+    return S3Reader(model, settings.s3)

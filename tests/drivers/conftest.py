@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.drivers.rigs import PARAMS, RIGS, Rig
+from tests.drivers.rigs import PARAMS, RANKED, RIGS, Rig
 
 
 @pytest.fixture(params=PARAMS)
@@ -15,7 +15,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     opened.close()
 
 
-@pytest.fixture(params=[p for p in PARAMS if p.values[0] != "clickhouse"])
+@pytest.fixture(params=[p for p in PARAMS if p.values[0] in RANKED])
 def ranking_rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """Every store that holds rankings in turn."""
     opened = RIGS[request.param](rankings=True)

@@ -11,6 +11,8 @@ import pytest
 from sinks.drivers import clickhouse
 from sinks.drivers.memory import MemorySink, MemoryStore
 from sinks.drivers.redis import RedisSink, connect
+from sinks.drivers.s3 import S3Sink
+from sinks.drivers.s3 import connect as connect_s3
 from streams.runtime.settings import Settings
 from streams.runtime.sink import ReadModel, Sink, SinkUnavailable
 from tests.drivers.model import read_model
@@ -192,10 +194,44 @@ class ClickHouseRig(ProxiedRig):
         self.client.close()
 
 
-RIGS: dict[str, type[MemoryRig] | type[RedisRig] | type[ClickHouseRig]] = {
+class S3Rig(ProxiedRig):
+    def __init__(self, *, rankings: bool = False) -> None:
+        self.model = read_model(rankings=rankings)
+        self.settings = Settings.read().s3
+        super().__init__(self.settings.url)
+        self.bucket = connect_s3(self.settings)
+
+    def connect(self, url: str) -> Sink:
+        return S3Sink(self.model, connect_s3(self.settings.model_copy(update={"url": url})))
+
+    def sink(self) -> Sink:
+        return self.opened(self.settings.url)
+
+    def keys(self) -> list[str]:
+        return list(self.bucket.keys(f"{self.model.name}/"))
+
+    def snapshot(self) -> dict[str, bytes]:
+        return {key: self.bucket.get(key)[0] for key in self.keys()}
+
+    def restore(self, snapshot: dict[str, bytes]) -> None:
+        self.bucket.delete(self.keys())
+        for key, content in snapshot.items():
+            self.bucket.put(key, content)
+
+    def close(self) -> None:
+        self.closed()
+        self.bucket.delete(self.keys())
+        self.bucket.close()
+
+
+RIGS: dict[str, type[MemoryRig] | type[RedisRig] | type[ClickHouseRig] | type[S3Rig]] = {
     "memory": MemoryRig,
     "redis": RedisRig,
     "clickhouse": ClickHouseRig,
+    "s3": S3Rig,
 }
+
+RANKED = ("memory", "redis")
+"""The stores that hold rankings."""
 
 PARAMS = [pytest.param(name, marks=[] if name == "memory" else pytest.mark.stack) for name in RIGS]

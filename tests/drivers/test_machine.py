@@ -153,3 +153,4 @@ def _case(store: str, examples: int) -> Any:
 TestMemory = _case("memory", 60)
 TestRedis = pytest.mark.stack(_case("redis", 40))
 TestClickHouse = pytest.mark.stack(_case("clickhouse", 8))
+TestS3 = pytest.mark.stack(_case("s3", 8))

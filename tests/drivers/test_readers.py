@@ -1,4 +1,4 @@
-"""What the API reads: buckets, positions and the live version, the same from both stores."""
+"""What the API reads: buckets, positions and the live version, the same from every store."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from typing import Any
 
 import pytest
 
-from sinks.readers import clickhouse, redis
+from sinks.readers import clickhouse, redis, s3
+from streams.runtime.settings import S3
 from streams.runtime.sink import SinkRejected, SinkUnavailable
 from tests.drivers.model import TOPIC, at, events, span, windows
-from tests.drivers.rigs import ClickHouseRig, RedisRig, Rig
+from tests.drivers.rigs import ClickHouseRig, RedisRig, Rig, S3Rig
 
 pytestmark = pytest.mark.stack
 
 
-@pytest.fixture(params=["redis", "clickhouse"])
+@pytest.fixture(params=["redis", "clickhouse", "s3"])
 async def reading(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Rig, Any]]:
     """A rig with its reader, which looks for the live version at every read."""
     monkeypatch.setattr(redis, "LIVE_MS", 0)
     monkeypatch.setattr(clickhouse, "LIVE_MS", 0)
-    rig: RedisRig | ClickHouseRig
-    reader: redis.RedisReader | clickhouse.ClickHouseReader
+    monkeypatch.setattr(s3, "LIVE_MS", 0)
+    rig: RedisRig | ClickHouseRig | S3Rig
+    reader: redis.RedisReader | clickhouse.ClickHouseReader | s3.S3Reader
     if request.param == "redis":
         rig = RedisRig(rankings=False)
         reader = redis.RedisReader(rig.model, rig.url)
+    elif request.param == "s3":
+        rig = S3Rig()
+        reader = s3.S3Reader(rig.model, rig.settings)
     else:
         rig = ClickHouseRig()
         rig.sink().prepare(1)
@@ -103,6 +108,7 @@ async def test_a_store_that_is_away_is_unavailable() -> None:
     for reader in (
         redis.RedisReader(model, "redis://127.0.0.1:1/0"),
         clickhouse.ClickHouseReader(model, "http://default@127.0.0.1:1/default"),
+        s3.S3Reader(model, S3(url="http://127.0.0.1:1")),
     ):
         with pytest.raises(SinkUnavailable):
             await reader.applied()
