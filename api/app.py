@@ -25,7 +25,7 @@ from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import AppliedSource, Waiting
 from api.replies import RedisReplies
 from api.responder import Responder
-from api.routes import ads, leaderboard
+from api.routes import ads, leaderboard, telemetry
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
@@ -49,6 +49,7 @@ ROUTERS = (
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
+    telemetry.writes,
 )
 """Every route of the product; there is no discovery."""
 
@@ -101,7 +102,7 @@ def create_app(
 
     # Starlette puts the one added last outermost: read upwards.
     app.add_middleware(Admission, limits=limits)
-    app.add_middleware(Receipt, limits=limits)
+    app.add_middleware(Receipt, limits=limits, encoded=telemetry.ENCODED)
     app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
     app.add_middleware(Headers, limits=limits)
     app.add_middleware(Responder, durations=metrics.api.request)

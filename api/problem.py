@@ -188,6 +188,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
     }
     for status, description in {
+        400: "The body is not the message it is said to be, or was taken only in part.",
         401: "No token, or one that is not valid.",
         403: "The token lacks the scope.",
         404: "There is no such thing.",

@@ -62,32 +62,44 @@ class Admitted:
     refused: Counter[str]
 
 
+@dataclass(slots=True)
+class _Known:
+    declared_ms: int
+    """Time of the sample it was declared for."""
+    used_s: float
+    """When it last had a sample here, by this process's clock."""
+
+
 class Admission:
     """Who may come in; one per process. Not thread-safe."""
 
     def __init__(self, series_max: int = SERIES_MAX) -> None:
         self._series_max = series_max
-        self._known: dict[str, dict[str, int]] = defaultdict(dict)
+        self._known: dict[str, dict[str, _Known]] = defaultdict(dict)
 
-    def learn(self, known: Mapping[str, Mapping[str, int]]) -> None:
-        """Metric → series → when it was last declared, from the read model. What it has not is
-        forgotten, unless it was declared here since.
-        """
+    def learn(self, known: Mapping[str, Mapping[str, int]], now_s: float) -> None:
+        """Metric → series → time of its last declaration, from the read model."""
         for name, declared in known.items():
             here = self._known[name]
             for series_id, time_ms in declared.items():
-                here[series_id] = max(time_ms, here.get(series_id, 0))
+                here.setdefault(series_id, _Known(time_ms, now_s))
 
-    def forget(self, before_ms: int) -> None:
-        """Give back the places of series that nobody has declared since."""
+    def forget(self, before_s: float) -> None:
+        """Give back the places of series that have had no sample here since."""
         for name in list(self._known):
-            left = {s: at for s, at in self._known[name].items() if at >= before_ms}
+            left = {s: k for s, k in self._known[name].items() if k.used_s >= before_s}
             if left:
                 self._known[name] = left
             else:
                 del self._known[name]
 
-    def admit(self, samples: Iterable[Sample]) -> Admitted:
+    def withdraw(self, admitted: Admitted) -> None:
+        """These rows may not have reached the log: what they declared is declared again."""
+        for record, row in admitted.rows:
+            if record == "SeriesDeclared":
+                self._known[row["name"]].pop(row["series_id"], None)
+
+    def admit(self, samples: Iterable[Sample], now_s: float) -> Admitted:
         """Samples of known series, and of new ones while there is room; a series is declared
         before its first sample and again every hour of its own time.
         """
@@ -97,13 +109,14 @@ class Admission:
         for sample in samples:
             series, series_id = sample.series, sample.series.series_id
             known = self._known[series.name]
-            declared = known.get(series_id)
-            if declared is None and len(known) >= self._series_max:
+            seen = known.get(series_id)
+            if seen is None and len(known) >= self._series_max:
                 refused[series.name] += 1
                 continue
-            if declared is None or sample.time_ms - declared >= DECLARE_EVERY_MS:
-                known[series_id] = sample.time_ms
+            if seen is None or sample.time_ms - seen.declared_ms >= DECLARE_EVERY_MS:
+                seen = known[series_id] = _Known(sample.time_ms, now_s)
                 rows.append(("SeriesDeclared", _declaration(series, series_id, sample.time_ms)))
+            seen.used_s = now_s
             row = {"series_id": series_id, "event_time": sample.time_ms, "value": sample.value}
             rows.append(("Sampled", row))
             count += 1

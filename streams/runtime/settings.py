@@ -67,6 +67,18 @@ class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
 
 
+class Telemetry(_Part):
+    """Logs and metrics: what is taken, and where alerts go."""
+
+    rules_file: Path | None = None
+    """TOML with drop and sampling rules (`connectors.telemetry.rules`); none keeps everything."""
+    series_max: int = 10_000
+    """Series of one metric; a new one past it is refused."""
+    alert_rules_file: Path | None = None
+    """TOML with alert rules over the log; the ones beside `infra.alerts` by default."""
+    alertmanager_url: str = "http://127.0.0.1:19093"
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -105,6 +117,7 @@ class Settings(BaseSettings):
     cassandra: Cassandra = Cassandra()
     s3: S3 = S3()
     prometheus: Prometheus = Prometheus()
+    telemetry: Telemetry = Telemetry()
     api: Api = Api()
     log_level: str = "INFO"
 

@@ -142,26 +142,33 @@ def sample(n: int, at: int = 1, metric: str = "m") -> Sample:
 
 def test_new_series_over_the_limit_are_refused_and_known_ones_go_on() -> None:
     admission = Admission(series_max=3)
-    first = admission.admit([sample(n) for n in range(5)])
+    first = admission.admit([sample(n) for n in range(5)], 1.0)
     assert (first.samples, first.refused) == (3, {"m": 2})
     assert [name for name, _ in first.rows] == ["SeriesDeclared", "Sampled"] * 3
-    then = admission.admit([sample(0, 2), sample(9, 2), sample(9, 2, metric="other")])
+    then = admission.admit([sample(0, 2), sample(9, 2), sample(9, 2, metric="other")], 1.0)
     assert (then.samples, then.refused) == (2, {"m": 1})
-    later = admission.admit([sample(0, 1 + DECLARE_EVERY_MS)])
+    later = admission.admit([sample(0, 1 + DECLARE_EVERY_MS)], 1.0)
     assert [name for name, _ in later.rows] == ["SeriesDeclared", "Sampled"]
-    admission.forget(before_ms=2)
-    assert admission.admit([sample(9, 3)]).samples == 1
+    admission.forget(before_s=2.0)
+    assert admission.admit([sample(9, 3)], 3.0).samples == 1
 
 
 def test_another_process_learns_what_is_known() -> None:
     one, two = Admission(series_max=2), Admission(series_max=2)
     declared: dict[str, dict[str, int]] = {"m": {}}
-    for name, row in one.admit([sample(0), sample(1)]).rows:
+    for name, row in one.admit([sample(0), sample(1)], 1.0).rows:
         if name == "SeriesDeclared":
             declared[row["name"]][row["series_id"]] = row["event_time"]
-    two.learn(declared)
-    assert two.admit([sample(2)]).refused == {"m": 1}
-    assert [name for name, _ in two.admit([sample(1)]).rows] == ["Sampled"]
+    two.learn(declared, 1.0)
+    assert two.admit([sample(2)], 1.0).refused == {"m": 1}
+    assert [name for name, _ in two.admit([sample(1)], 1.0).rows] == ["Sampled"]
+
+
+def test_what_may_not_have_reached_the_log_is_declared_again() -> None:
+    admission = Admission()
+    lost = admission.admit([sample(0)], 1.0)
+    admission.withdraw(lost)
+    assert admission.admit([sample(0)], 2.0).rows == lost.rows
 
 
 @given(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=4))

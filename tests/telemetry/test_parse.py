@@ -188,10 +188,10 @@ def test_no_line_raises_and_none_is_lost(text: str, format: Format) -> None:
     made.row()
     made.body.encode()
     assert all(key.encode() and value.encode() for key, value in made.labels.items())
-    assert 0 <= made.time_ns < 253_402_300_800 * 10**9
+    assert 0 <= made.time_ns < 7_258_118_400 * 10**9
 
 
-@given(st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1)), st.integers(0, 999_999_999))
+@given(st.datetimes(datetime(1970, 1, 2), datetime(2199, 12, 31)), st.integers(0, 999_999_999))
 def test_a_time_is_read_back(moment: datetime, fraction: int) -> None:
     moment = moment.replace(microsecond=0)
     text = f"{moment.isoformat()}.{fraction:09}Z"

@@ -27,7 +27,7 @@ HOST = "host.name"
 
 
 def lines(request: Any, now_ns: int) -> Iterator[Line | None]:
-    """One line a record, in order; None for a record dated past the year 10000. A record without
+    """One line a record, in order; None for a record dated past `TIME_MS_MAX`. A record without
     a time has the time it was observed, else now.
     """
     for resource_logs in request.resource_logs:

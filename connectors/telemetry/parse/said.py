@@ -93,7 +93,7 @@ def epoch(value: object) -> int | None:
 
 
 def moment_of(value: object) -> int | None:
-    """A time as text or as a number; None for what is none, or past the year 10000."""
+    """A time as text or as a number; None for what is none, or past `TIME_MS_MAX`."""
     found = rfc3339(value) if isinstance(value, str) else None
     found = epoch(value) if found is None else found
     return found if found is not None and found // 1_000_000 < TIME_MS_MAX else None
