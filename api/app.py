@@ -22,13 +22,15 @@ from api import commands, health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
-from api.positions import AppliedSource, Waiting
+from api.positions import Waiting
 from api.replies import RedisReplies
 from api.responder import Responder
 from api.routes import ads, leaderboard, telemetry
+from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
+from connectors.telemetry.intake import Intake
 from schemas import catalog
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
@@ -36,6 +38,7 @@ from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
 from sinks.open import open_clickhouse_reader, open_redis_reader
+from sinks.telemetry.open import open_telemetry
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
@@ -50,6 +53,7 @@ ROUTERS = (
     leaderboard.scores,
     leaderboard.router,
     telemetry.writes,
+    telemetry.router,
 )
 """Every route of the product; there is no discovery."""
 
@@ -151,7 +155,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
 
 
 @asynccontextmanager
-async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSource]]:
+async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
     """The readers of all systems, by the names their routes ask for. Each connects at its first
     read, so the API starts, and takes writes, without the stores.
     """
@@ -162,11 +166,18 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
         opened.push_async_callback(history.close)
         boards = LeaderboardReader(open_redis_reader(BOARDS, settings))
         opened.push_async_callback(boards.close)
+        logs = await opened.enter_async_context(open_telemetry(settings))
+        promql = httpx.AsyncClient(base_url=settings.prometheus.url, timeout=QUERY_TIMEOUT_S)
+        opened.push_async_callback(promql.aclose)
+        intake = Intake.configured(settings.telemetry, logs["telemetry-metrics"])
         yield {
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
             "leaderboard": boards,
+            "telemetry-intake": intake,
+            "telemetry-promql": promql,
+            **logs,
         }
 
 

@@ -14,6 +14,7 @@ from connectors.telemetry.line import Line, identified
 from connectors.telemetry.rules import Rule
 from connectors.telemetry.series import Admission, Sample
 from schemas.telemetry.events import LOGS, SAMPLES
+from streams.runtime.settings import Telemetry
 from streams.runtime.sink import SinkError
 
 LEARN_EVERY_S = 30.0
@@ -55,6 +56,12 @@ class Intake:
         self._declared = declared
         self._clock = clock
         self._learned_s = -LEARN_EVERY_S
+
+    @classmethod
+    def configured(cls, telemetry: Telemetry, declared: DeclaredSeries | None = None) -> Intake:
+        """The intake of these settings. Raises `BadRules`."""
+        rules = keeping.read(telemetry.rules_file)
+        return cls(rules, Admission(telemetry.series_max), declared)
 
     async def lines(self, producer: EventProducer, lines: Iterable[Line | None]) -> Taken:
         """Append lines that the rules keep; None stands for one that could not be read. Returns

@@ -72,11 +72,11 @@ class LogLine:
     """Nanoseconds past event_time, 0 to 999999."""
     body: str
     """The message."""
-    trace_id: str | None = None
+    trace_id: str | None
     """W3C trace id, 32 lower-case hexadecimal digits; null outside a trace."""
-    span_id: str | None = None
+    span_id: str | None
     """W3C span id, 16 lower-case hexadecimal digits; null outside a span."""
-    labels: str = "{}"
+    labels: str
     """All other attributes: a JSON object of strings, keys sorted, without spaces."""
     weight: int = 1
     """How many lines this one stands for: N where a sampling rule kept one of N."""
@@ -84,7 +84,7 @@ class LogLine:
 
 LOG_LINE = RecordType(
     fullname="headrace.telemetry.LogLine",
-    avsc=r"""{"type":"record","name":"LogLine","namespace":"headrace.telemetry","doc":"A service logged a line.","fields":[{"name":"line_id","type":"string","doc":"Identity of the line; the same id is the same line, however often it is delivered."},{"name":"stream","type":"string","doc":"The process that wrote it, as service and instance; the record key."},{"name":"service","type":"string","doc":"The service that wrote it."},{"name":"level","type":{"type":"enum","name":"Level","symbols":["TRACE","DEBUG","INFO","WARN","ERROR","FATAL","UNKNOWN"],"default":"UNKNOWN"},"doc":"Severity, in the six ranges of OpenTelemetry; UNKNOWN where the line does not say."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When the line was written, by the clock of its host."},{"name":"nanos","type":"int","default":0,"doc":"Nanoseconds past event_time, 0 to 999999."},{"name":"body","type":"string","doc":"The message."},{"name":"trace_id","type":["null","string"],"default":null,"doc":"W3C trace id, 32 lower-case hexadecimal digits; null outside a trace."},{"name":"span_id","type":["null","string"],"default":null,"doc":"W3C span id, 16 lower-case hexadecimal digits; null outside a span."},{"name":"labels","type":"string","default":"{}","doc":"All other attributes: a JSON object of strings, keys sorted, without spaces."},{"name":"weight","type":"int","default":1,"doc":"How many lines this one stands for: N where a sampling rule kept one of N."}]}""",
+    avsc=r"""{"type":"record","name":"LogLine","namespace":"headrace.telemetry","doc":"A service logged a line.","fields":[{"name":"line_id","type":"string","doc":"Identity of the line; the same id is the same line, however often it is delivered."},{"name":"stream","type":"string","doc":"The process that wrote it, as service and instance; the record key."},{"name":"service","type":"string","doc":"The service that wrote it."},{"name":"level","type":{"type":"enum","name":"Level","symbols":["TRACE","DEBUG","INFO","WARN","ERROR","FATAL","UNKNOWN"],"default":"UNKNOWN"},"doc":"Severity, in the six ranges of OpenTelemetry; UNKNOWN where the line does not say."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When the line was written, by the clock of its host."},{"name":"nanos","type":"int","default":0,"doc":"Nanoseconds past event_time, 0 to 999999."},{"name":"body","type":"string","doc":"The message."},{"name":"trace_id","type":["null","string"],"default":null,"doc":"W3C trace id, 32 lower-case hexadecimal digits; null outside a trace."},{"name":"span_id","type":["null","string"],"default":null,"doc":"W3C span id, 16 lower-case hexadecimal digits; null outside a span."},{"name":"labels","type":"string","doc":"All other attributes: a JSON object of strings, keys sorted, without spaces."},{"name":"weight","type":"int","default":1,"doc":"How many lines this one stands for: N where a sampling rule kept one of N."}]}""",
     dtypes={
         "line_id": pl.String,
         "stream": pl.String,

@@ -33,7 +33,7 @@ SYSTEM = System(
             KeepLines(store.COLD_MS),
             store.COLD,
             store="s3",
-            linger_ms=30_000,
+            linger_ms=10_000,
             rows_max=65_536,
             late_output=False,
         ),

@@ -1,8 +1,15 @@
-"""Logs and metrics: ways in (`ingest`)."""
+"""Logs and metrics: ways in (`ingest`), lines (`logs`), PromQL (`metrics`), `alerts`."""
 
 from __future__ import annotations
 
+from fastapi import APIRouter
+
+from api.routes.telemetry import alerts, logs, metrics
 from api.routes.telemetry.ingest import ENCODED
 from api.routes.telemetry.ingest import router as writes
 
-__all__ = ["ENCODED", "writes"]
+router = APIRouter()
+for _part in (logs.router, metrics.router, alerts.router):
+    router.include_router(_part)
+
+__all__ = ["ENCODED", "router", "writes"]
