@@ -16,6 +16,7 @@ import polars as pl
 from sinks.telemetry import HOUR_MS
 from sinks.telemetry.lines import Applied, LineReader
 from sinks.telemetry.query import Span
+from streams.runtime.position import Position
 
 if TYPE_CHECKING:
     from sinks.readers.clickhouse import ClickHouseReader
@@ -95,6 +96,6 @@ class RollupReader:
         )
         return Audit(*(int(frame["lines"].sum()) for frame in (timely, late, raw)))
 
-    async def watermarks(self) -> dict[int, int]:
-        """Log partition → event time up to which its lines have come, as a rule."""
-        return {at: p.watermark_ms for (_, at), p in (await self._rollups.positions()).items()}
+    async def positions(self) -> dict[int, Position]:
+        """Log partition → the position of the rollups."""
+        return {at: p for (_, at), p in (await self._rollups.positions()).items()}
