@@ -83,9 +83,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     async with (
         open_telemetry(settings) as readers,
         LogProducer.open(settings.kafka, encoders) as producer,
-        httpx.AsyncClient(
-            base_url=settings.telemetry.alertmanager_url, timeout=ASK_TIMEOUT_S
-        ) as client,
+        httpx.AsyncClient(base_url=settings.alertmanager.url, timeout=ASK_TIMEOUT_S) as client,
     ):
         rollups: RollupReader = readers["telemetry-rollups"]
         evaluator = Evaluator(rules, rollups, producer, LogProgress(settings, rollups), now_ms)

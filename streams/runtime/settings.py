@@ -67,6 +67,10 @@ class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
 
 
+class Alertmanager(_Part):
+    url: str = "http://127.0.0.1:19093"
+
+
 class Telemetry(_Part):
     """Logs and metrics: what is taken, and where alerts go."""
 
@@ -76,7 +80,6 @@ class Telemetry(_Part):
     """Series of one metric; a new one past it is refused."""
     alert_rules_file: Path | None = None
     """TOML with alert rules over the log; the ones beside `infra.alerts` by default."""
-    alertmanager_url: str = "http://127.0.0.1:19093"
 
 
 class ApiLimits(_Part):
@@ -117,6 +120,7 @@ class Settings(BaseSettings):
     cassandra: Cassandra = Cassandra()
     s3: S3 = S3()
     prometheus: Prometheus = Prometheus()
+    alertmanager: Alertmanager = Alertmanager()
     telemetry: Telemetry = Telemetry()
     api: Api = Api()
     log_level: str = "INFO"
