@@ -19,6 +19,8 @@ KEPT = frozenset({"ERROR", "FATAL"})
 
 BODY_CHARS_MAX = 65_536
 NAME_CHARS_MAX = 200
+SERVICE_CHARS_MAX = 120
+"""Of service and instance each: together they are the record key, of at most 1,024 bytes."""
 LABELS_MAX = 64
 LABEL_CHARS_MAX = 2_048
 NANOS_MS = 1_000_000

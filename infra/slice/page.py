@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def page(name: str) -> str:
     system = catalog.load(name)
     lines = [f"# {system.title}", "", _about(system), "", "## Where it lives", ""]
     lines += ["| question | place |", "|---|---|"]
-    lines += [f"| {question} | `{place.format(name)}` |" for question, place in PLACES]
+    lines += [f"| {question} | `{located(place, name)}` |" for question, place in PLACES]
     lines += ["", "## Events", ""]
     for topic in sorted({p.topic.name: p.topic for p in system.projections}.items()):
         lines += _topic(topic[1])
@@ -52,9 +53,15 @@ def write(names: tuple[str, ...] = catalog.SYSTEMS) -> list[Path]:
     return changed
 
 
+def located(place: str, name: str) -> str:
+    """Where a system has its part: a module, or a package of that name."""
+    path = place.format(name)
+    package = path.removesuffix(".py") + "/"
+    return package if not (ROOT / path).exists() and (ROOT / package).is_dir() else path
+
+
 def _about(system: System) -> str:
-    module = inspect.getmodule(type(system.projections[0].fold))
-    text = inspect.getdoc(module) or ""
+    text = inspect.getdoc(import_module(f"streams.{system.name}")) or ""
     return text.strip()
 
 

@@ -10,10 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.datasets import DATASETS, Unavailable, fetch
+from connectors.encode import Encoder
 from connectors.telemetry import parse as parsing
 from connectors.telemetry.line import LEVELS, UNKNOWN
 from connectors.telemetry.parse import FORMATS, Format, Origin, Parsed, parse
 from connectors.telemetry.parse.said import epoch, rfc3339
+from schemas.telemetry.events import LOG_LINE, LOGS
 from streams.runtime.settings import home
 
 NOW_NS = int(datetime(2024, 5, 8, 12, tzinfo=UTC).timestamp()) * 10**9
@@ -166,6 +168,8 @@ def test_a_malformed_line_is_kept_with_the_reason(format: Format, text: str, rea
     assert reason in found.labels["parse_error"]
 
 
+ENCODER = Encoder(LOGS, {LOG_LINE.fullname: 1})
+LONG = '{"service":"' + "é" * 999 + '","host":"' + "\U0001f4a9" * 999 + '","msg":"x"}'
 pieces = st.sampled_from(
     ["<34>1 ", "<13>Feb  5 17:32:18 ", "- ", "[a b=\"", "\\", '"', "]", "{", '{"level":', "[", "=",
      " ", "2024-05-07T10:55:53Z", "29 Feb", "\x00", "\ud800", "é", "level=", "I0507 10:55:53.4 ",
@@ -181,13 +185,12 @@ pieces = st.sampled_from(
 @example('{"time":true,"level":{},"msg":1}', "json")
 @example("9999-12-31T23:59:59-23:59 x", "leading")
 @example('{"time":1e400}', "json")
+@example(LONG, "json")
 def test_no_line_raises_and_none_is_lost(text: str, format: Format) -> None:
     found = parse(text, format, NOW_NS)
     assert found.level in (*LEVELS, UNKNOWN)
-    made = parsing.line(text, Origin("svc", format=format), NOW_NS)
-    made.row()
-    made.body.encode()
-    assert all(key.encode() and value.encode() for key, value in made.labels.items())
+    made = parsing.line(text, Origin("", format=format), NOW_NS)
+    ENCODER.encode("LogLine", {**made.row(), "line_id": "l"})
     assert 0 <= made.time_ns < 7_258_118_400 * 10**9
 
 

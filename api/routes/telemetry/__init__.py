@@ -9,7 +9,7 @@ from api.routes.telemetry.ingest import ENCODED
 from api.routes.telemetry.ingest import router as writes
 
 router = APIRouter()
-for _part in (logs.router, metrics.router, alerts.router):
+for _part in (logs.router, metrics.router, metrics.engine, alerts.router):
     router.include_router(_part)
 
 __all__ = ["ENCODED", "router", "writes"]

@@ -40,6 +40,13 @@ router = APIRouter(
     responses={**responses(400, 504), 200: {"headers": ingest.APPLIED_HEADER}},
 )
 
+engine = APIRouter(
+    prefix=PREFIX,
+    tags=["telemetry"],
+    dependencies=[requires(READ)],
+    responses=responses(400, 504),
+)
+
 
 class MetricReads(AppliedSource, Protocol):
     """What the routes ask of the samples; `sinks.telemetry.metrics.MetricReader` answers."""
@@ -127,23 +134,23 @@ async def engine_of(services: ServicesDep) -> PromQl:
 EngineDep = Annotated[PromQl, Depends(engine_of)]
 
 
-@router.get("/query")
-async def promql(query: Expression, engine: EngineDep, time: Moment = "") -> Response:
+@engine.get("/query")
+async def promql(query: Expression, source: EngineDep, time: Moment = "") -> Response:
     """PromQL at one time, answered as Prometheus answers."""
-    return await _ask(engine, "/api/v1/query", {"query": query, "time": time})
+    return await _ask(source, "/api/v1/query", {"query": query, "time": time})
 
 
-@router.get("/query_range")
+@engine.get("/query_range")
 async def promql_range(
     query: Expression,
-    engine: EngineDep,
+    source: EngineDep,
     start: Moment,
     end: Moment,
     step: Annotated[str, Query(pattern=r"^\d+(\.\d+)?(ms|s|m|h|d)?$", max_length=20)],
 ) -> Response:
     """PromQL over a range, answered as Prometheus answers."""
     asked = {"query": query, "start": start, "end": end, "step": step}
-    return await _ask(engine, "/api/v1/query_range", asked)
+    return await _ask(source, "/api/v1/query_range", asked)
 
 
 @router.get("/metrics/rollups", response_model=list[Measured])

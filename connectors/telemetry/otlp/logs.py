@@ -9,8 +9,8 @@ import orjson
 
 from connectors.telemetry.line import (
     BODY_CHARS_MAX,
-    NAME_CHARS_MAX,
     NANOS_MS,
+    SERVICE_CHARS_MAX,
     TIME_MS_MAX,
     UNKNOWN,
     Line,
@@ -44,7 +44,7 @@ def _named(resource: dict[str, Any]) -> tuple[str, str]:
     namespace = str(resource.pop(NAMESPACE, "") or "")
     instance = str(resource.pop(INSTANCE, "") or resource.get(HOST) or "")
     full = f"{namespace}/{service}" if namespace else service
-    return clean(full, NAME_CHARS_MAX), clean(instance, NAME_CHARS_MAX)
+    return clean(full, SERVICE_CHARS_MAX), clean(instance, SERVICE_CHARS_MAX)
 
 
 def _line(

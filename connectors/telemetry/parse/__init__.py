@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from connectors.telemetry.line import BODY_CHARS_MAX, Line, clean, labelled
+from connectors.telemetry.line import (
+    BODY_CHARS_MAX,
+    SERVICE_CHARS_MAX,
+    Line,
+    clean,
+    labelled,
+)
 from connectors.telemetry.parse.access import access
 from connectors.telemetry.parse.leading import leading
 from connectors.telemetry.parse.logfmt import logfmt
@@ -87,8 +93,8 @@ def line(text: str, origin: Origin, now_ns: int, line_id: str = "") -> Line:
     said = parse(text, origin.format, now_ns)
     labels = labelled([*said.labels.items(), *(origin.labels or {}).items()])
     return Line(
-        service=origin.service or said.service or "unknown",
-        instance=origin.instance or said.host,
+        service=clean(origin.service or said.service or "unknown", SERVICE_CHARS_MAX),
+        instance=clean(origin.instance or said.host, SERVICE_CHARS_MAX),
         time_ns=now_ns if said.time_ns is None else said.time_ns,
         body=clean(said.body, BODY_CHARS_MAX),
         level=said.level,
