@@ -76,12 +76,17 @@ SERIES = Table(
 )
 SAMPLES = Table(
     name="samples",
-    key={"hour_ms": pl.Int64, "series_id": pl.String, "event_time": INSTANT},
-    values={"value": pl.Float64, "late": pl.Boolean},
+    key={
+        "hour_ms": pl.Int64,
+        "series_id": pl.String,
+        "event_time": INSTANT,
+        "late": pl.Boolean,
+    },
+    values={"value": pl.Float64},
     bucket=("hour_ms",),
     time="hour_ms",
 )
-"""`value` is null where the series ended."""
+"""`value` is null where the series ended; `late` as with lines."""
 
 MEASURED = {
     "count": pl.Int64,

@@ -62,6 +62,22 @@ class Measure:
     last: float
 
 
+_LATE = """
+    SELECT series_id, intDiv(at, {step:Int64}) * {step:Int64} AS start_ms,
+           toInt64(count()) AS count, sumKahan(was) AS sum, min(was) AS min, max(was) AS max,
+           argMax(was, at) AS last, max(at) AS last_ms
+    FROM (
+        SELECT series_id, toUnixTimestamp64Milli(event_time) AS at, any(value) AS was
+        FROM {samples:Identifier} FINAL
+        WHERE hour_ms >= {first_hour:Int64} AND hour_ms < {to_ms:Int64}
+          AND series_id IN {ids:Array(String)}
+          AND event_time >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
+          AND event_time < fromUnixTimestamp64Milli({to_ms:Int64}, 'UTC')
+        GROUP BY series_id, event_time HAVING min(late)
+    ) WHERE was IS NOT NULL GROUP BY series_id, start_ms
+"""
+
+
 class MetricReader:
     """Questions to series and samples. One instance serves any number of concurrent requests."""
 
@@ -125,7 +141,7 @@ class MetricReader:
               AND series_id IN {ids:Array(String)}
               AND event_time >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
               AND event_time <= fromUnixTimestamp64Milli({to_ms:Int64}, 'UTC')
-            ORDER BY series_id, event_time
+            ORDER BY series_id, event_time, late LIMIT 1 BY series_id, event_time
             """,
             ids=list(named), from_ms=span.from_ms, to_ms=span.to_ms,
             first_hour=span.from_ms // HOUR_MS * HOUR_MS,
@@ -138,23 +154,29 @@ class MetricReader:
     async def measures(
         self, matchers: Sequence[Matcher], span: Span, step: Step
     ) -> list[tuple[Mapping[str, str], list[Measure]]]:
-        """What each series was, per minute or hour that begins in the span, as the rollups say."""
+        """What each series was, per minute or hour that begins in the span: as the stream measured,
+        and what came too late for that.
+        """
         named = await self._series(matchers)
         if not named or not await self._measures.applied():
             return []
         start = "minute_ms" if step == "minute" else "hour_ms"
-        found = await self._measures.query(
+        asked = {
+            "ids": list(named), "from_ms": span.from_ms, "to_ms": span.to_ms,
+            "first_hour": span.from_ms // HOUR_MS * HOUR_MS,
+        }  # fmt: skip
+        timely = await self._measures.query(
             f"""
-            SELECT series_id, {start} AS start_ms, count, sum, min, max, last
+            SELECT series_id, {start} AS start_ms, count, sum, min, max, last, last_ms
             FROM {{{step}s:Identifier}} FINAL
             WHERE hour_ms >= {{first_hour:Int64}} AND hour_ms < {{to_ms:Int64}}
               AND series_id IN {{ids:Array(String)}}
               AND {start} >= {{from_ms:Int64}} AND {start} < {{to_ms:Int64}}
-            ORDER BY series_id, start_ms
             """,
-            ids=list(named), from_ms=span.from_ms, to_ms=span.to_ms,
-            first_hour=span.from_ms // HOUR_MS * HOUR_MS,
-        )  # fmt: skip
+            **asked,
+        )
+        late = await self._samples.query(_LATE, step=STEPS[step], **asked)
+        found = _together(timely, late)
         return [
             (named[str(series_id)], [Measure(*row[1:]) for row in part.iter_rows()])
             for (series_id,), part in found.group_by("series_id", maintain_order=True)
@@ -191,6 +213,24 @@ class MetricReader:
             )
         ]
         return [one for one in series if all(_holds(one.labels, m) for m in rest)]
+
+
+def _together(timely: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
+    """Measures of the same series and start as one, in order: `series_id, start_ms` and the
+    fields of `Measure`.
+    """
+    by = ["series_id", "start_ms"]
+    whole = {"count": pl.Int64, "sum": pl.Float64, "min": pl.Float64, "max": pl.Float64,
+             "last": pl.Float64, "last_ms": pl.Int64}  # fmt: skip
+    shape = pl.Schema({"series_id": pl.String, "start_ms": pl.Int64, **whole})
+    both = pl.concat([frame.select(*shape).cast(shape) for frame in (timely, late)])
+    merged = both.group_by(by).agg(
+        pl.col("count", "sum").sum(),
+        pl.col("min").min(),
+        pl.col("max").max(),
+        pl.col("last").sort_by("last_ms").last(),
+    )
+    return merged.sort(by)
 
 
 def _conditions(matchers: Sequence[Matcher]) -> tuple[list[str], dict[str, Any]]:
