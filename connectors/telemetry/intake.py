@@ -41,8 +41,25 @@ class Taken:
     """What the sender should know of."""
 
 
+@dataclass
+class Account:
+    """What became of everything since this process began."""
+
+    accepted: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """By rule."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+
+    def add(self, accepted: int, dropped: Counter[str], refused: Counter[str]) -> None:
+        """Add a request's."""
+        self.accepted += accepted
+        self.dropped += dropped
+        self.refused += refused
+
+
 class Intake:
-    """One per process."""
+    """One per process; `account` is what it did."""
 
     def __init__(
         self,
@@ -55,6 +72,7 @@ class Intake:
         self._admission = admission or Admission()
         self._declared = declared
         self._clock = clock
+        self.account = Account()
         self._learned_s = -LEARN_EVERY_S
 
     @classmethod
@@ -72,8 +90,9 @@ class Intake:
         kept = keeping.apply(self._rules, identified(read))
         rows = [("LogLine", line.row()) for line in kept.lines]
         places = await producer.send_many(LOGS.name, rows)
-        refused = Counter({"time out of range": len(arrived) - len(read)})
-        return Taken(places, len(rows), kept.dropped, +refused)
+        refused = +Counter({"time out of range": len(arrived) - len(read)})
+        self.account.add(len(rows), kept.dropped, refused)
+        return Taken(places, len(rows), kept.dropped, refused)
 
     async def samples(self, producer: EventProducer, samples: Iterable[Sample]) -> Taken:
         """Append samples of known series, and of new ones within the limit. Returns when all are
@@ -89,6 +108,7 @@ class Intake:
         refused = Counter(
             {f"over the limit of series of {name}": n for name, n in admitted.refused.items()}
         )
+        self.account.add(admitted.samples, Counter(), refused)
         return Taken(places, admitted.samples, refused=refused)
 
     async def _learn(self) -> None:

@@ -76,7 +76,7 @@ class Asgi(BaseAdapter):
         self._app, self._token = app, token
 
     def send(self, request: Any, *_: Any, **__: Any) -> requests.Response:
-        answer = asyncio.run(self._post(request))
+        answer = asyncio.run(self._answer(request))
         response = requests.Response()
         response.status_code = answer.status_code
         response.headers.update(answer.headers)
@@ -84,10 +84,12 @@ class Asgi(BaseAdapter):
         response.request, response.url = request, request.url
         return response
 
-    async def _post(self, request: Any) -> httpx.Response:
+    async def _answer(self, request: Any) -> httpx.Response:
         headers = {**request.headers, "Authorization": f"Bearer {self._token}"}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app)) as client:
-            return await client.post(request.url, content=request.body, headers=headers)
+            return await client.request(
+                request.method, request.url, content=request.body, headers=headers
+            )
 
     def close(self) -> None:
         pass

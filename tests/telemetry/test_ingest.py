@@ -133,6 +133,8 @@ def test_rules_drop_and_say_so(session: requests.Session, producer: MemoryProduc
     answer = post(session, "/lines?service=edge&format=logfmt", text, "text/plain")
     assert (answer.status_code, answer.headers["Headrace-Dropped"]) == (204, "2")
     assert [row["body"] for _, _, row in producer.sent] == ["b"]
+    account = session.get(f"{URL}/intake").json()
+    assert account == {"accepted": 1, "dropped": {"debug": 2}, "refused": {}}
 
 
 def test_a_record_that_cannot_be_taken_is_a_partial_success(session: requests.Session) -> None:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from api.positions import parse
+from api.routes.telemetry.logs import follow
 from connectors.telemetry.encoding import decoded, snappy
 from connectors.telemetry.prometheus_messages import ReadRequest, ReadResponse, WriteRequest
+from infra.alerts import service
+from sinks.telemetry.open import open_telemetry
+from sinks.telemetry.query import LogQuery, Span
+from streams.runtime.settings import Settings
 from tests import stack
 
 pytestmark = pytest.mark.stack
 
 AGENTS = ("telemetry-logs", "telemetry-cold", "telemetry-rollups", "telemetry-samples",
           "telemetry-metrics", "telemetry-alerts")  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 
@@ -125,11 +135,6 @@ async def test_pages(api: stack.Api, tag: str) -> None:
 
 
 async def test_following_shows_new_lines_and_goes_on_where_it_was(api: stack.Api, tag: str) -> None:
-    from api.routes.telemetry.logs import follow
-    from sinks.telemetry.open import open_telemetry
-    from sinks.telemetry.query import LogQuery
-    from streams.runtime.settings import Settings
-
     await send_lines(api, tag, [{"msg": "before"}])
     await api.read("/v1/telemetry/logs", **around(now_ms()), service=tag)
     async with open_telemetry(Settings.read()) as readers:
@@ -154,15 +159,9 @@ async def test_following_shows_new_lines_and_goes_on_where_it_was(api: stack.Api
             await send_lines(api, tag, [{"msg": f"live {n}", "level": "info"}])
         seen = await asyncio.wait_for(task, 60)
         assert [body for _, body in seen] == ["live 0", "live 1", "live 2"]
-        behind = {at: offset for (_, at), offset in parse_position(seen[0][0]).items()}
+        behind = {at: offset for (_, at), offset in parse(seen[0][0]).items()}
         again = await asyncio.wait_for(take(follow(reader, asked, behind), 2), 60)
         assert [body for _, body in again] == ["live 1", "live 2"]
-
-
-def parse_position(text: str) -> dict[tuple[str, int], int]:
-    from api.positions import parse
-
-    return parse(text)
 
 
 def write_request(tag: str, at: int, values: list[float]) -> bytes:
@@ -254,3 +253,85 @@ async def test_what_is_asked_wrongly_is_422(api: stack.Api) -> None:
     ):  # fmt: skip
         answer: httpx.Response = await api.client.get(f"/v1/telemetry{path}", params=asked)
         assert answer.status_code == 422, (path, asked, answer.text)
+
+
+async def test_a_followed_file_arrives_once_through_kills_and_rotation(
+    api: stack.Api, tag: str, tmp_path: Path
+) -> None:
+    """`headrace tail` as a process, killed twice while the file is written and rotated."""
+    file = tmp_path / "pay.log"
+    code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
+    command = [sys.executable, "-c", code, "tail", tag, str(file), "--spool",
+               str(tmp_path / "spool"), "--format", "logfmt", "--host", "h1"]  # fmt: skip
+    start_ms = now_ms()
+
+    async def found() -> list[dict[str, Any]]:
+        asked = {"from": start_ms - MINUTE, "to": now_ms() + MINUTE, "q": f"service:{tag}"}
+        answer = await api.client.get("/v1/telemetry/logs", params={**asked, "limit": 1_000})
+        lines: list[dict[str, Any]] = answer.json()["lines"]
+        return lines
+
+    async def arrived(count: int) -> None:
+        for _ in range(300):
+            if len(await found()) >= count:
+                return
+            await asyncio.sleep(0.2)
+        raise TimeoutError(f"{len(await found())} of {count}")
+
+    written = 0
+    for kill in (True, True, False):
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+        try:
+            for _ in range(5):
+                with file.open("a") as out:
+                    out.writelines(f"level=error msg=n{written + n}\n" for n in range(20))
+                written += 20
+                await asyncio.sleep(0.1)
+            await arrived(written - 40 if kill else written)
+            if kill:
+                process.kill()
+                file.rename(tmp_path / f"pay.log.{written}")
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    lines = await found()
+    assert sorted(line["body"] for line in lines) == sorted(f"n{n}" for n in range(written))
+    assert {line["stream"] for line in lines} == {f"{tag}/h1"}
+    assert {line["level"] for line in lines} == {"ERROR"}
+
+
+async def test_an_alert_over_the_log_is_recorded(
+    api: stack.Api, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evaluator as it runs, on counts from the real store, while no Alertmanager answers."""
+    name = tag.replace("-", "_")
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        f"[[rule]]\nname = '{name}'\nservices = ['{tag}']\nwindow_minutes = 2\nabove = 3\n"
+    )
+    monkeypatch.setenv("HEADRACE_TELEMETRY__ALERT_RULES_FILE", str(rules))
+    monkeypatch.setenv("HEADRACE_ALERTMANAGER__URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("infra.alerts.evaluator.GRACE_MS", 0)
+    at = now_ms() // MINUTE * MINUTE - MINUTE // 2
+    await send_lines(api, tag, [{"time": at, "level": "error", "msg": f"x{n}"} for n in range(4)])
+    await api.read("/v1/telemetry/logs/counts", **around(at), step="minute")
+    stop = asyncio.Event()
+    running = asyncio.create_task(service.run(Settings.read(), stop))
+    try:
+        found: list[dict[str, Any]] = []
+        for _ in range(300):
+            answer = await api.client.get(f"/v1/telemetry/alerts/{name}")
+            found = answer.json() if answer.status_code == 200 else []
+            if found or running.done():
+                break
+            await asyncio.sleep(0.2)
+    finally:
+        stop.set()
+        await running
+    (alert,) = found
+    assert (alert["state"], alert["value"]) == ("FIRING", 4.0)
+    assert alert["labels"] == {"alertname": name, "service": tag}
+    replayed = await service.replay(Settings.read(), Span(at - HOUR, at + 10 * MINUTE))
+    assert [one.state for one in replayed] == ["FIRING", "RESOLVED"]
+    assert replayed[0].fingerprint == alert["fingerprint"]

@@ -13,9 +13,10 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from api import positions
-from api.auth import WRITE, Principal, requires
+from api.auth import READ, WRITE, Principal, requires
 from api.limits import Rate
 from api.problem import InputError, Problem, invalid, responses
 from api.services import RateDep, Services, ServicesDep
@@ -44,6 +45,10 @@ ITEMS_MAX = 20_000
 
 router = APIRouter(
     prefix=PREFIX, tags=["telemetry"], responses=responses(400, 413, 415, 422, 429, 503)
+)
+
+reports = APIRouter(
+    prefix=PREFIX, tags=["telemetry"], dependencies=[requires(READ)], responses=responses()
 )
 
 
@@ -230,6 +235,25 @@ async def prometheus_write(
             headers=_headers(taken),
         )
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=_headers(taken))
+
+
+class Account(BaseModel):
+    """What became of lines and samples since this process began."""
+
+    accepted: int = Field(description="In the log.")
+    dropped: dict[str, int] = Field(description="Taken away, by rule, as wanted.")
+    refused: dict[str, int] = Field(description="Not taken, by reason.")
+
+
+@reports.get("/intake", response_model=Account)
+async def intake_account(intake: Annotated[Intake, Depends(intake_of)]) -> Account:
+    """What this process took, dropped and refused: which rule saves how much, and which metric
+    has more series than are allowed.
+    """
+    account = intake.account
+    return Account(
+        accepted=account.accepted, dropped=dict(account.dropped), refused=dict(account.refused)
+    )
 
 
 @dataclass(frozen=True)
