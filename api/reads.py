@@ -20,10 +20,12 @@ def fresh(system: str, *topics: Topic) -> Fresh:
     """A dependency that gives the reader of a system once its read models have passed what the
     request asks for, and puts `Headrace-Applied` on the answer.
 
-    `topics` are what the read models fold. Answers 503 where no reader is configured, and 504
+    `topics` are what the read models fold; of a decider's event topic also positions of its
+    commands may be waited for. Answers 503 where no reader is configured, and 504
     when the read models do not get there in time.
     """
-    names = tuple(topic.name for topic in topics)
+    decided = tuple(topic.decides for topic in topics if topic.decides is not None)
+    names = (*(topic.name for topic in topics), *decided)
 
     async def found(
         request: Request,

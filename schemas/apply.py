@@ -29,7 +29,7 @@ from schemas.catalog import system_of, topics
 from schemas.registry import RegistryClient, Subject, subjects
 from streams.runtime.kafka import client_config
 from streams.runtime.settings import Settings
-from streams.runtime.topic import Topic
+from streams.runtime.topic import Topic, retry_topic
 
 _TIMEOUT_S = 15.0
 _SETTLE_INTERVAL_S = 0.05
@@ -37,6 +37,9 @@ _CRITICAL = 2
 _REQUESTS_AT_ONCE = 8
 """Two requests for each subject, one after the other, would be what `apply` waits for."""
 _DEAD_LETTER_HEADROOM_BYTES = 64 * 1024
+_RETRY_KEPT_MS_MIN = 7 * 86_400_000
+_RETRY_KEPT_DELAYS = 4
+"""A task that waits for another try must outlast a reactor that is down for a while."""
 _MESSAGE_MAX_BYTES = 1_048_588
 """Kafka's default `max.message.bytes`."""
 
@@ -140,7 +143,7 @@ def plan(settings: Settings, declared: Iterable[Topic] | None = None) -> Report:
 
 
 def wanted(topic: Topic, replication_factor: int) -> Iterator[Wanted]:
-    """The Kafka topics that one declared topic stands for: itself, dead letters, late rows.
+    """The Kafka topics that one declared topic stands for: itself and the `derived` ones.
 
     All carry LogAppendTime: a record's timestamp is the broker's, whatever producers claim.
     """
@@ -158,6 +161,11 @@ def wanted(topic: Topic, replication_factor: int) -> Iterator[Wanted]:
     yield Wanted(topic.dead_letters, topic.partitions, side)
     if topic.event_time is not None:
         yield Wanted(topic.late, topic.partitions, side)
+    for reactor, delays_ms in topic.retries.items():
+        for delay_ms in delays_ms:
+            kept_ms = max(_RETRY_KEPT_MS_MIN, _RETRY_KEPT_DELAYS * delay_ms)
+            kept = {**side, "retention.ms": str(kept_ms)}
+            yield Wanted(retry_topic(reactor, delay_ms), topic.partitions, kept)
 
 
 def _admin(settings: Settings) -> AdminClient:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from streams.runtime.topic import Topic
+from streams.runtime.topic import Topic, retry_topic
 
 SYSTEMS = ("ads", "leaderboard", "telemetry")
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
@@ -59,10 +59,15 @@ def system_of(topic_name: str) -> str:
 
 
 def derived(declared: Topic) -> Iterator[str]:
-    """Names of the topics that exist because a topic does: dead letters, late rows."""
+    """Names of the topics that exist because a topic does: dead letters, late rows, and where the
+    records of its reactors wait for another try.
+    """
     yield declared.dead_letters
     if declared.event_time is not None:
         yield declared.late
+    for reactor, delays_ms in declared.retries.items():
+        for delay_ms in delays_ms:
+            yield retry_topic(reactor, delay_ms)
 
 
 def _close(name: str, known: tuple[str, ...]) -> str:

@@ -117,7 +117,7 @@ class LeaderboardReader:
 
     async def applied(self) -> dict[tuple[str, int], int]:
         """The first offset not folded yet, by topic and partition."""
-        return {at: p.next_offset for at, p in (await self._boards.positions()).items()}
+        return await self._boards.applied()
 
     async def top(self, board: Board, k: int) -> list[Standing]:
         """The first `k`, best first."""

@@ -9,11 +9,12 @@ from streams.runtime.settings import Settings
 from streams.runtime.sink import ReadModel, Sink
 
 if TYPE_CHECKING:
+    from sinks.readers.cassandra import CassandraReader
     from sinks.readers.clickhouse import ClickHouseReader
     from sinks.readers.redis import RedisReader
     from sinks.readers.s3 import S3Reader
 
-STORES = ("memory", "redis", "clickhouse", "s3")
+STORES = ("memory", "redis", "clickhouse", "cassandra", "s3")
 
 _MEMORY = MemoryStore()
 """What all memory sinks of this process share."""
@@ -41,6 +42,10 @@ def open_sink(store: str, model: ReadModel, settings: Settings) -> Sink:
             from sinks.drivers import s3
 
             return s3.S3Sink(model, s3.connect(settings.s3))
+        case "cassandra":
+            from sinks.drivers import cassandra
+
+            return cassandra.CassandraSink(model, cassandra.connect(settings.cassandra))
         case _:
             raise ValueError(f"no store {store!r}; there are {', '.join(STORES)}")
 
@@ -64,3 +69,10 @@ def open_s3_reader(model: ReadModel, settings: Settings) -> S3Reader:
     from sinks.readers.s3 import S3Reader
 
     return S3Reader(model, settings.s3)
+
+
+def open_cassandra_reader(model: ReadModel, settings: Settings) -> CassandraReader:
+    """What the API reads a model in Cassandra with; connects at the first read."""
+    from sinks.readers.cassandra import CassandraReader
+
+    return CassandraReader(model, settings.cassandra)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from importlib import import_module
 
+from streams.runtime.decider.rules import Decider
+from streams.runtime.derivation.rules import Derivation
 from streams.runtime.projection import Projection, System
+from streams.runtime.reactor.rules import Reactor
 
 SYSTEMS = ("ads", "leaderboard", "telemetry")
 
@@ -32,3 +35,21 @@ def projection(name: str) -> tuple[System, Projection]:
                 return system, one
     known = [p.name for system in map(load, SYSTEMS) for p in system.projections]
     raise UnknownSystem(f"no read model {name}. There are: {', '.join(known)}")
+
+
+AnyAgent = Projection | Decider | Reactor | Derivation
+
+
+def agents(system: System) -> tuple[AnyAgent, ...]:
+    """All agents of a system."""
+    return (*system.projections, *system.deciders, *system.reactors, *system.derivations)
+
+
+def agent(name: str) -> tuple[System, AnyAgent]:
+    """The agent of that name, with its system."""
+    for system in map(load, SYSTEMS):
+        for one in agents(system):
+            if one.name == name:
+                return system, one
+    known = [one.name for system in map(load, SYSTEMS) for one in agents(system)]
+    raise UnknownSystem(f"no agent {name}. There are: {', '.join(known)}")

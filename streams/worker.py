@@ -16,17 +16,31 @@ import structlog
 from faust.web import Request, Response, View
 from prometheus_client import generate_latest
 
+from connectors.columnar import FrameEncoder
+from connectors.encode import Encoder
+from schemas.registry import schema_ids
 from sinks.open import open_sink
 from streams import catalog
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
+from streams.runtime.decider.filter import BrokenChain
+from streams.runtime.decider.rules import Decider
+from streams.runtime.decider.service import DeciderWiring, Deciding
+from streams.runtime.decider.snapshot_store import open_store
+from streams.runtime.derivation.rules import Derivation
+from streams.runtime.derivation.service import deriving
 from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
-from streams.runtime.lane.service import LaneApp, Wiring, build_app
-from streams.runtime.projection import Projection
+from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
+from streams.runtime.projection import Projection, System
+from streams.runtime.reactor.rules import Reactor
+from streams.runtime.reactor.service import Reacting, ReactorWiring
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
+
+DECISIONS = (LogMismatch, UnknownTopic, BrokenChain)
+"""Errors that a person must decide on; a restart would meet them again."""
 
 log = structlog.get_logger()
 
@@ -35,19 +49,19 @@ def run(
     agents: Sequence[str], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
     """Run these agents until a signal or a failure; returns the exit status."""
-    found = [catalog.projection(agent) for agent in agents]
-    lanes = [(one, wiring(system.name, slot, settings)) for system, one in found]
-    return asyncio.run(serve(lanes, port=port, slot=slot, restarts=restarts))
+    makers = [maker(*catalog.agent(agent), slot, settings) for agent in agents]
+    return asyncio.run(serve(makers, port=port, slot=slot, settings=settings, restarts=restarts))
 
 
 async def serve(
-    lanes: Sequence[tuple[Projection, Wiring]], *, port: int, slot: int, restarts: int = 0
+    makers: Sequence[MakeAgent], *, port: int, slot: int, settings: Settings, restarts: int = 0
 ) -> int:
-    """Run these projections until a signal or a failure; returns the exit status."""
-    agents = [projection.name for projection, _ in lanes]
-    app = await build_app(f"headrace-{slot}", lanes, port, home() / "faust" / str(slot))
-    for lane in app.lanes:
-        lane.metrics.restarted(restarts)
+    """Run these agents until a signal or a failure; returns the exit status."""
+    data = home() / "faust" / str(slot)
+    app = await build_app(f"headrace-{slot}", settings.kafka, makers, port, data)
+    agents = [one.name for one in app.lanes]
+    for one in app.lanes:
+        one.metrics.restarted(restarts)
     _pages(app, agents)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,7 +75,57 @@ async def serve(
     if error is None:
         return 0
     log.error("worker ends", error=str(error), kind=type(error).__name__)
-    return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
+    return EXIT_DECISION if isinstance(error, DECISIONS) else 1
+
+
+def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings) -> MakeAgent:
+    """What makes an agent in the app, with real clients."""
+    match agent:
+        case Projection():
+            return lane(agent, wiring(system.name, slot, settings))
+        case Decider():
+            wired = decider_wiring(system.name, [agent], slot, settings)
+            return lambda app: Deciding(app, agent, wired)
+        case Derivation():
+            encode = FrameEncoder(
+                Encoder(agent.target, schema_ids(agent.target, settings.registry))
+            ).encode
+            return deriving(agent, wiring(system.name, slot, settings), encode)
+        case Reactor():
+            reacting = reactor_wiring(system.name, agent, settings)
+            return lambda app: Reacting(app, agent, reacting)
+        case _:
+            raise TypeError(f"{agent.name} is a {type(agent).__name__}, which no worker runs")
+
+
+def decider_wiring(
+    system: str, deciders: Sequence[Decider], slot: int, settings: Settings
+) -> DeciderWiring:
+    """Real clients for the deciders of a system."""
+    topics = {one.name: one for d in deciders for one in (d.commands, d.events)}
+    return DeciderWiring(
+        system=system,
+        kafka=settings.kafka,
+        schemas=RegistrySource(settings.registry.url),
+        schema_ids={n: schema_ids(one, settings.registry) for n, one in topics.items()},
+        redis_url=settings.redis.url.get_secret_value(),
+        snapshots=open_store(settings.snapshots, settings.s3, home() / "snapshots"),
+        metrics=metrics.default(),
+        journals=home() / "journals" / str(slot),
+        crashed=crashed(os.environ),
+    )
+
+
+def reactor_wiring(system: str, reactor: Reactor, settings: Settings) -> ReactorWiring:
+    """Real clients for a reactor of a system."""
+    outcomes = reactor.outcomes
+    return ReactorWiring(
+        system=system,
+        settings=settings,
+        schemas=RegistrySource(settings.registry.url),
+        outcome_ids={} if outcomes is None else schema_ids(outcomes, settings.registry),
+        metrics=metrics.default(),
+    )
 
 
 def wiring(system: str, slot: int, settings: Settings) -> Wiring:
@@ -100,13 +164,13 @@ def _pages(app: LaneApp, agents: Sequence[str]) -> None:
     @app.page("/livez")  # type: ignore[untyped-decorator]
     async def livez(web: View, request: Request) -> Response:
         """Fails when a reader's thread has died or hangs."""
-        stuck = [lane.projection.name for lane in app.lanes if lane.stuck]
+        stuck = [one.name for one in app.lanes if one.stuck]
         return web.json({"stuck": stuck}, status=503 if stuck else 200)
 
     @app.page("/readyz")  # type: ignore[untyped-decorator]
     async def readyz(web: View, request: Request) -> Response:
-        """Succeeds once every lane has joined its group."""
-        waiting = [lane.projection.name for lane in app.lanes if not lane.ready]
+        """Succeeds once every agent has its partitions and works on them."""
+        waiting = [one.name for one in app.lanes if not one.ready]
         return web.json({"waiting": waiting}, status=503 if waiting else 200)
 
     @app.page("/metrics")  # type: ignore[untyped-decorator]

@@ -55,6 +55,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "check": Verb("check", "app", "Lint, types, imports and layout."),
         "test": Verb("test", "app", "Start what the tests need, then run pytest."),
         "chaos": Verb("chaos", "app", "Break the stack on purpose and compare with a recount."),
+        "sim": Verb("sim", "app", "Run the core under seeded faults, thousands of times."),
         "bench": Verb("bench", "app", "Measure throughput and latency."),
         "new": Verb("new", "app", "Make the files of a new system."),
         "where": Verb("where", "app", "Show every place that belongs to a system."),

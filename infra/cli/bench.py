@@ -18,11 +18,13 @@ app = typer.Typer(add_completion=False)
 BENCHMARKS = {
     "lane": "Plain Faust, the lane with all guarantees, and consume() alone on one topic.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
+    "decider": "Decisions a second of one partition, and restoring a snapshot.",
     "rebuild": "Rows a second of rebuilding each read model.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
     "latency": ("kafka", "registry", "redis"),
+    "decider": ("kafka", "registry", "redis"),
     "rebuild": ("kafka", "registry", "redis", "clickhouse"),
 }
 

@@ -54,14 +54,14 @@ def worker(
 
 
 def agents_of(names: list[str]) -> list[str]:
-    """The agents of systems and read models, without repeats, in order."""
+    """The agents of systems, and single ones, without repeats, in order."""
     agents: dict[str, None] = {}
     for name in names:
         if name in catalog.SYSTEMS:
-            agents |= {one.name: None for one in catalog.load(name).projections}
+            agents |= {one.name: None for one in catalog.agents(catalog.load(name))}
             continue
         try:
-            catalog.projection(name)
+            catalog.agent(name)
         except catalog.UnknownSystem as error:
             raise typer.BadParameter(str(error)) from error
         agents[name] = None

@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from streams.runtime.reactor.wire import REDRIVES, Journey
+
 CONNECT = "__connect.errors."
 STREAMS = "__streams.errors."
 SPRING = "kafka_dlt-"
-REDRIVES = "headrace.redrives"
-"""Header with how often a record was sent again; it stays with the record."""
-
 DROPPED = (CONNECT, STREAMS, SPRING, "headrace.", "__replicator", "X-B3-", "x-b3-")
 """Prefixes of headers that tell of an earlier journey and not of the record."""
 DROPPED_NAMES = ("traceparent", "tracestate", "baggage", "b3")
@@ -94,6 +93,14 @@ class Letter:
             if not name.startswith(DROPPED) and name.lower() not in DROPPED_NAMES
         ]
         return [*kept, (REDRIVES, str(self.redrives + 1).encode())]
+
+    def retry_headers(self) -> list[Header]:
+        """The same for a retry topic of the reactor that gave up: it begins to count its tries
+        anew, at once.
+        """
+        assert self.source is not None
+        given_up = Journey.of_headers(self.headers, self.source, self.timestamp_ms)
+        return [*self.original_headers(), *given_up.anew().headers()]
 
 
 def _text_headers(

@@ -1,9 +1,10 @@
 """Send dead letters back to where they failed, each source record once.
 
-The record goes back with its own key, value and headers. A header counts how often; a record
-that came back more than `REDRIVES_MAX` times stays where it is. Letters go in chunks: send, wait
-until they are in the log, then commit. A crash between the two repeats one chunk, which readers
-of topics with event ids see as duplicates. Run one redrive of a topic at a time.
+The record goes back with its own key, value and headers. A letter of a reactor goes to that
+reactor's first retry topic, so that nobody else sees its event twice. A header counts how often;
+a record that came back more than `REDRIVES_MAX` times stays where it is. Letters go in chunks:
+send, wait until they are in the log, then commit. A crash between the two repeats one chunk, which
+readers of topics with event ids see as duplicates. Run one redrive of a topic at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from infra.dlq.progress import Progress, TooScattered
 from infra.dlq.reading import bounds, letters
 from streams.runtime import kafka
 from streams.runtime.settings import Kafka
-from streams.runtime.topic import Topic
+from streams.runtime.topic import Topic, retry_topic
+
+_Errand = tuple[Source | None, str, int]
+"""Source, reactor and number of redrives: one such is sent once. A source of ordinary letters has
+one number for ever; a reactor's task keeps its source when it comes back.
+"""
 
 REDRIVES_MAX = 3
 CHUNK_ROWS = 100
@@ -79,7 +85,7 @@ class Redrive:
         group = kafka.consumer(self.settings, group_of(topic))
         try:
             self._progress = stored(group, topic, spans)
-            self._seen = set(self._done_sources(spans))
+            self._seen = set(self._done(spans))
             self._producer = kafka.producer(self.settings)
             self._began = self.clock()
             todo = {p: (self._progress[p].low, end) for p, (_, end) in spans.items()}
@@ -91,8 +97,8 @@ class Redrive:
             group.close()
         return self.fates
 
-    def _done_sources(self, spans: dict[int, tuple[int, int]]) -> Iterator[Source]:
-        """Sources of the letters that earlier runs are done with."""
+    def _done(self, spans: dict[int, tuple[int, int]]) -> Iterator[_Errand]:
+        """What earlier runs are done with."""
         reach = {
             p: (
                 start,
@@ -102,7 +108,7 @@ class Redrive:
         }
         for letter in letters(self.settings, self.wish.topic.dead_letters, reach):
             if letter.source is not None and letter.offset in self._progress[letter.partition]:
-                yield letter.source
+                yield self._errand(letter)
 
     def _chunks(self, found: Iterator[Letter]) -> Iterator[list[tuple[Letter, Fate]]]:
         """Letters to send, and repeats to tick off, in chunks; the rest is counted and left."""
@@ -116,8 +122,7 @@ class Redrive:
                 if self.wish.limit is not None and sent >= self.wish.limit:
                     break
                 sent += 1
-                assert letter.source is not None
-                self._seen.add(letter.source)
+                self._seen.add(self._errand(letter))
             if fate in (Fate.SENT, Fate.REPEATED):
                 chunk.append((letter, fate))
             else:
@@ -135,11 +140,18 @@ class Redrive:
             return Fate.OTHER_TOPIC
         if self.wish.reason not in letter.reason:
             return Fate.OTHER_REASON
-        if letter.source in self._seen:
+        if self._errand(letter) in self._seen:
             return Fate.REPEATED
         if letter.redrives >= REDRIVES_MAX and not self.wish.force:
             return Fate.LOOPING
         return Fate.SENT
+
+    def _errand(self, letter: Letter) -> _Errand:
+        return letter.source, self._reactor(letter), letter.redrives
+
+    def _reactor(self, letter: Letter) -> str:
+        """The reactor that set the letter aside; "" where it was none."""
+        return letter.agent if letter.agent in self.wish.topic.retries else ""
 
     def _send(self, chunk: list[tuple[Letter, Fate]], group: Consumer) -> bool:
         """Send a chunk and commit it; False when progress could not be remembered after it."""
@@ -176,15 +188,19 @@ class Redrive:
                 due_s = self._began + (self.fates[Fate.SENT] + number) / self.wish.rate
                 self.sleep(max(0.0, due_s - self.clock()))
             assert letter.source is not None
-            # A key finds its partition by itself; a record without one goes where it was.
-            where = {} if letter.key is not None else {"partition": letter.source.partition}
+            topic, headers, partition = self.wish.topic.name, letter.original_headers(), None
+            if reactor := self._reactor(letter):
+                topic = retry_topic(reactor, self.wish.topic.retries[reactor][0])
+                headers, partition = letter.retry_headers(), letter.source.partition
+            elif letter.key is None:  # a key finds its partition by itself
+                partition = letter.source.partition
             self._producer.produce(
-                self.wish.topic.name,
+                topic,
                 key=letter.key,
                 value=letter.value,
-                headers=letter.original_headers(),
+                headers=headers,
                 on_delivery=report,
-                **where,
+                **({} if partition is None else {"partition": partition}),
             )
         left = self._producer.flush(FLUSH_TIMEOUT_S)
         if failed or left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.grafana.decisions import decisions
 from infra.grafana.panels import COUNT, RATE, RATIO, SECONDS, figure, fill, lines, page
 from infra.grafana.queries import (
     GROUP_ANY,
@@ -33,6 +34,8 @@ def overview() -> Any:
         ("Flow", flow(S)),
         ("Behind", behind(S, G)),
         ("Trouble", trouble(S)),
+        ("Reactors", reactors(S)),
+        ("Decisions", decisions(S)),
         ("Rebuilds", _rebuilds()),
         ("API", _api()),
     )
@@ -145,6 +148,12 @@ def trouble(s: str) -> list[Any]:
         ),
         lines("Late rows", RATE, (rate("headrace_late_rows_total", "agent", s), "{{agent}}")),
         lines(
+            "Refused by the reader rule",
+            RATE,
+            (rate("headrace_stale_rows_total", "agent, reason", s), "{{agent}} {{reason}}"),
+            about="Written by a deposed decider, derived again after a crash, or behind a hole.",
+        ),
+        lines(
             "Fence refusals",
             RATE,
             (rate("headrace_fence_refusals_total", "agent, store", s), "{{agent}} {{store}}"),
@@ -178,6 +187,46 @@ def edge(system: str) -> list[Any]:
             "Answer time, p99", SECONDS, (quantile(0.99, requests, "route", routes), "{{route}}")
         ),
         lines("Server errors", RATIO, (error_ratio(routes), "5xx")),
+    ]
+
+
+def reactors(s: str) -> list[Any]:
+    """Calls to the outside."""
+    calls = "headrace_reactor_call_seconds"
+    return [
+        lines(
+            "Calls by result",
+            RATE,
+            (rate("headrace_reactor_calls_total", "agent, result", s), "{{agent}} {{result}}"),
+            about="failed comes back after a delay; gave_up is a dead letter.",
+        ),
+        lines("Time of a call, p99", SECONDS, (quantile(0.99, calls, "agent", s), "{{agent}}")),
+        lines(
+            "Sent to a retry topic",
+            RATE,
+            (rate("headrace_reactor_deferred_total", "agent, reason", s), "{{agent}} {{reason}}"),
+            about="All but failed cost no try.",
+        ),
+        lines(
+            "Passed over",
+            RATE,
+            (
+                rate("headrace_reactor_passed_over_total", "agent, reason", s),
+                "{{agent}} {{reason}}",
+            ),
+        ),
+        lines(
+            "Calls now",
+            COUNT,
+            (f"sum by (agent) (headrace_reactor_in_flight{{{s}}})", "{{agent}} running"),
+            (f"sum by (agent) (headrace_reactor_waiting{{{s}}})", "{{agent}} waiting"),
+        ),
+        lines(
+            "Providers not called",
+            COUNT,
+            (f"max by (agent) (headrace_reactor_breakers_open{{{s}}})", "{{agent}}"),
+            about="Their calls fail again and again; one call at a time probes them.",
+        ),
     ]
 
 

@@ -29,7 +29,7 @@ class Stored:
 def agents() -> list[str]:
     """The names of all agents of the catalogue."""
     systems = map(catalog.load, catalog.SYSTEMS)
-    return [projection.name for system in systems for projection in system.projections]
+    return [agent.name for system in systems for agent in catalog.agents(system)]
 
 
 def opener(settings: Settings) -> Open:
@@ -39,14 +39,15 @@ def opener(settings: Settings) -> Open:
 
 def stored(names: Iterable[str], open_store: Open) -> Stored:
     """Positions of the live versions. A store that does not answer is noted, never raised;
-    names that are not in the catalogue have nothing stored.
+    agents that are no projections of the catalogue have nothing stored.
     """
     found = Stored()
-    known = set(agents())
+    systems = map(catalog.load, catalog.SYSTEMS)
+    projections = {one.name: one for system in systems for one in system.projections}
     for name in names:
-        if name not in known:
+        projection = projections.get(name)
+        if projection is None:
             continue
-        _, projection = catalog.projection(name)
         try:
             sink = open_store(projection)
             try:

@@ -47,7 +47,8 @@ class TopicDeclaration(BaseModel):
     """One `[[topic]]` of a `topics.toml`; durations are milliseconds.
 
     `config` holds further Kafka topic settings, passed through as they are. `decides` makes it the
-    event topic of the decider of that command topic, `derived_from` a derived topic.
+    event topic of the decider of that command topic, `derived_from` a derived topic. `retries` has
+    the reactors that read it, with the delays of their retry topics.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -68,6 +69,7 @@ class TopicDeclaration(BaseModel):
     columnar: bool = True
     decides: str | None = None
     derived_from: list[str] = Field(default_factory=list)
+    retries: dict[str, list[int]] = Field(default_factory=dict)
     config: dict[str, str] = Field(default_factory=dict)
 
 
@@ -237,6 +239,9 @@ def _check_topic(system: SystemDeclaration, topic: TopicDeclaration) -> None:
         raise DeclarationError(f"{where}: topics of {system.name} start with {system.name}.")
     if topic.name.endswith(_TOPIC_SUFFIXES):
         raise DeclarationError(f"{where}: {' and '.join(_TOPIC_SUFFIXES)} topics are derived")
+    for reactor, delays_ms in topic.retries.items():
+        if not delays_ms or sorted({*delays_ms}) != delays_ms or delays_ms[0] <= 0:
+            raise DeclarationError(f"{where}: retries of {reactor} are not ascending delays")
     for record in topic.records:
         if record not in system.records:
             known = ", ".join(system.records)

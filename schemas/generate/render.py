@@ -175,6 +175,12 @@ def _topic(system: SystemDeclaration, topic: TopicDeclaration) -> str:
     if topic.derived_from:
         sources = "".join(f"{literal(source)}, " for source in topic.derived_from)
         lines.append(f"    derived_from=({sources.rstrip()}),")
+    if topic.retries:
+        lines.append("    retries={")
+        for reactor, delays_ms in topic.retries.items():
+            delays = "".join(f"{_grouped(delay_ms)}, " for delay_ms in delays_ms).rstrip()
+            lines.append(f"        {literal(reactor)}: ({delays}),")
+        lines.append("    },")
     if topic.config:
         inner = "".join(f"        {literal(k)}: {literal(v)},\n" for k, v in topic.config.items())
         lines.append(f"    extra={{\n{inner}    }},")

@@ -45,7 +45,7 @@ class AdsHistory:
 
     async def applied(self) -> Applied:
         """How far it is folded."""
-        return {at: p.next_offset for at, p in (await self._events.positions()).items()}
+        return await self._events.applied()
 
     async def adjustments(self, campaign_id: str, from_ms: int, to_ms: int) -> list[Adjustment]:
         """Minutes of a campaign with `from_ms <= start < to_ms` that events came too late for.

@@ -68,7 +68,7 @@ class AdsReader:
 
     async def applied(self) -> Applied:
         """How far it is folded."""
-        return {at: p.next_offset for at, p in (await self._windows.positions()).items()}
+        return await self._windows.applied()
 
     async def minutes(self, campaign_id: str, from_ms: int, to_ms: int) -> list[Minute]:
         """Minutes with `from_ms <= start < to_ms` that have anything, ascending."""

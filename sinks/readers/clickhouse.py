@@ -18,8 +18,9 @@ import polars as pl
 
 from sinks.drivers.clickhouse import ddl
 from sinks.drivers.clickhouse.errors import MissingTable, translated
-from streams.runtime.position import Position
+from streams.runtime.position import Position, applied
 from streams.runtime.sink import ReadModel, Table
+from streams.runtime.topic import Topic
 
 LIVE_MS = 500
 """How long the number of the live version is believed."""
@@ -93,13 +94,11 @@ class ClickHouseReader:
         """The position of one log partition; None before its first write."""
         return (await self.positions()).get((topic, partition))
 
-    async def applied(self) -> dict[int, int]:
-        """Log partition → next offset; of a model with several topics, the lowest of them."""
-        applied: dict[int, int] = {}
-        for (_, partition), position in (await self.positions()).items():
-            known = applied.get(partition, position.next_offset)
-            applied[partition] = min(known, position.next_offset)
-        return applied
+    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset not folded yet; of those `topics` that deciders
+        write, also of their command topics.
+        """
+        return applied(await self.positions(), *topics)
 
     async def bucket(
         self, table: str, bucket: Mapping[str, Any], partition: int | None = None

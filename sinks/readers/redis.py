@@ -22,8 +22,9 @@ from sinks.drivers.redis import keys, table_texts
 from sinks.drivers.redis.errors import translated
 from sinks.drivers.redis.scripts import Script
 from sinks.drivers.rows import decoded, encoded
-from streams.runtime.position import Position
+from streams.runtime.position import Position, applied
 from streams.runtime.sink import Ranking, ReadModel, Table
+from streams.runtime.topic import Topic
 
 LIVE_MS = 500
 """How long the number of the live version and its partitions are believed."""
@@ -90,13 +91,11 @@ class RedisReader:
         [raw] = await self._pipelined([("hget", self._prefix(now, partition) + "positions", topic)])
         return None if raw is None else Position.decode(raw)
 
-    async def applied(self) -> dict[int, int]:
-        """Log partition → next offset; of a model with several topics, the lowest of them."""
-        applied: dict[int, int] = {}
-        for (_, partition), position in (await self.positions()).items():
-            known = applied.get(partition, position.next_offset)
-            applied[partition] = min(known, position.next_offset)
-        return applied
+    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset not folded yet; of those `topics` that deciders
+        write, also of their command topics.
+        """
+        return applied(await self.positions(), *topics)
 
     async def bucket(
         self, table: str, bucket: Mapping[str, Any], partition: int | None = None

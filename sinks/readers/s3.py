@@ -20,9 +20,10 @@ from sinks.drivers.s3 import frames, names, plan
 from sinks.drivers.s3.bucket import connect
 from sinks.drivers.s3.manifest import Live, Manifest, Piece, VersionFile
 from sinks.drivers.s3.pieces import counting
-from streams.runtime.position import Position
+from streams.runtime.position import Position, applied
 from streams.runtime.settings import S3
 from streams.runtime.sink import ReadModel, SinkRejected, SinkUnavailable, Table
+from streams.runtime.topic import Topic
 
 LIVE_MS = 500
 """How long the number of the live version is believed."""
@@ -169,13 +170,11 @@ class S3Reader:
         """The position of one log partition; None before its first write."""
         return (await self.positions()).get((topic, partition))
 
-    async def applied(self) -> dict[int, int]:
-        """Log partition → next offset; of a model with several topics, the lowest of them."""
-        applied: dict[int, int] = {}
-        for (_, partition), position in (await self.positions()).items():
-            known = applied.get(partition, position.next_offset)
-            applied[partition] = min(known, position.next_offset)
-        return applied
+    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset not folded yet; of those `topics` that deciders
+        write, also of their command topics.
+        """
+        return applied(await self.positions(), *topics)
 
     def _frames(
         self, shape: Table, partition: int, manifest: Manifest, bounds: Mapping[str, plan.Bound]

@@ -44,20 +44,29 @@ def dead_letter(
     destination: str, message: Message, *, agent: str, reason: str, error: BaseException | None
 ) -> Letter:
     """A letter for the dead letter topic with Connect's headers (all UTF-8 text)."""
-    stage = "VALUE_CONVERTER" if error is None else "TASK_PUT"
+    place = (message.topic(), message.partition(), message.offset())
+    about = connect_headers(place, agent=agent, reason=reason, error=error)
+    return Letter(destination, message, about)
+
+
+def connect_headers(
+    place: tuple[str, int, int], *, agent: str, reason: str, error: BaseException | None
+) -> list[tuple[str, str]]:
+    """Connect's headers about the record that was at `place` (topic, partition, offset)."""
+    topic, partition, offset = place
     about = {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
         "connector.name": agent,
         "task.id": "0",
-        "stage": stage,
+        "stage": "VALUE_CONVERTER" if error is None else "TASK_PUT",
         "class.name": "streams.runtime",
         "exception.class.name": "DecodeError" if error is None else type(error).__qualname__,
         "exception.message": reason[:REASON_CHARS_MAX],
         "exception.stacktrace": _stacktrace(error),
     }
-    return Letter(destination, message, [(CONNECT + name, str(v)) for name, v in about.items()])
+    return [(CONNECT + name, str(value)) for name, value in about.items()]
 
 
 def late_letter(destination: str, message: Message, *, agent: str, watermark_ms: int) -> Letter:

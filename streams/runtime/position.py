@@ -12,18 +12,39 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from streams.runtime.topic import Topic
+
 NO_WATERMARK = -(2**62)
 """Watermark of a partition that has shown no event yet (milliseconds)."""
 
 
+class SourceState(msgspec.Struct, frozen=True, array_like=True):
+    """What a reader of a derived topic has accepted from one source partition (rules B2, B9).
+
+    `offset` and `index` name the last record: the offset of its source row, and its place among
+    what was derived from that row. `watermark_ms` is the source partition's watermark as last told.
+    `partitions` is how many partitions the source topic has.
+    """
+
+    offset: int
+    index: int
+    watermark_ms: int
+    partitions: int
+
+
 @dataclass(frozen=True)
 class FilterState:
-    """State of the reader rule that skips stale deciders' records (rule A2)."""
+    """State of the reader rule of a topic: A2 where a decider writes it, B2 where it is derived.
+
+    Of A2: the current claim's offset and nonce, and of the last accepted event its sequence number
+    and the offset of its command. Of B2: the `sources`, by `<id>/<partition>`.
+    """
 
     claim_offset: int = -1
     nonce: str = ""
     seq: int = -1
     source_offset: int = -1
+    sources: Mapping[str, SourceState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,3 +102,19 @@ class Position:
             if rows:
                 total[fate] = total.get(fate, 0) + rows
         return replace(self, counts=total)
+
+
+def applied(
+    positions: Mapping[tuple[str, int], Position], *topics: Topic
+) -> dict[tuple[str, int], int]:
+    """How far a read model is folded: topic and partition → the first offset that is not.
+
+    A command counts as applied with its event. So of those `topics` that are event topics of
+    deciders the command topics are in the answer, too: one past the last decided command.
+    """
+    found = {at: position.next_offset for at, position in positions.items()}
+    commands = {topic.name: topic.decides for topic in topics if topic.decides is not None}
+    for (topic, partition), position in positions.items():
+        if topic in commands and position.filter_next is not None:
+            found[commands[topic], partition] = position.filter_next.source_offset + 1
+    return found

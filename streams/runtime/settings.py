@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
@@ -54,6 +54,12 @@ class Cassandra(_Part):
     contact_points: tuple[str, ...] = ("127.0.0.1",)
     port: int = 19042
     keyspace: str = "headrace"
+    datacenter: str = "datacenter1"
+    """The one that this process works in; reads and writes are durable at its quorum."""
+    replication_factor: int = 1
+    """Copies of every row, where the keyspace has still to be made: 3 in a ring."""
+    user: str = ""
+    password: SecretStr = SecretStr("")
 
 
 class S3(_Part):
@@ -61,6 +67,19 @@ class S3(_Part):
     access_key: SecretStr = SecretStr("")
     secret_key: SecretStr = SecretStr("")
     bucket: str = "headrace"
+    region: str = "us-east-1"
+    """What requests are signed for; only Amazon asks."""
+
+
+class Snapshots(_Part):
+    """Where deciders keep snapshots of their state. `local` is for one machine: an owner elsewhere
+    does not find them and folds the whole log.
+    """
+
+    store: Literal["local", "s3"] = "local"
+    folder: Path | None = None
+    """Of the local store; `snapshots` in the home folder by default."""
+    bucket: str = "headrace-snapshots"
 
 
 class Prometheus(_Part):
@@ -80,6 +99,13 @@ class Telemetry(_Part):
     """Series of one metric; a new one past it is refused."""
     alert_rules_file: Path | None = None
     """TOML with alert rules over the log; the ones beside `infra.alerts` by default."""
+
+
+class Outbound(_Part):
+    """Calls to addresses that somebody else chose."""
+
+    allow: tuple[str, ...] = ()
+    """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
 
 
 class ApiLimits(_Part):
@@ -119,9 +145,11 @@ class Settings(BaseSettings):
     clickhouse: ClickHouse = ClickHouse()
     cassandra: Cassandra = Cassandra()
     s3: S3 = S3()
+    snapshots: Snapshots = Snapshots()
     prometheus: Prometheus = Prometheus()
     alertmanager: Alertmanager = Alertmanager()
     telemetry: Telemetry = Telemetry()
+    outbound: Outbound = Outbound()
     api: Api = Api()
     log_level: str = "INFO"
 

@@ -57,6 +57,9 @@ class Topic:
     `decides` names the command topic of which this is the decider's event topic; readers then
     apply the reader rule A2. `derived_from` names the topics that derivations fill this one from;
     readers then apply rule B2.
+
+    `retries` names the reactors that read this topic, with the delays of their retry topics
+    (milliseconds, ascending): there is a topic `retry_topic(reactor, delay)` for each.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Topic:
     columnar: bool = True
     decides: str | None = None
     derived_from: tuple[str, ...] = ()
+    retries: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, fullname: str) -> RecordType:
@@ -97,3 +101,11 @@ class Topic:
     def late(self) -> str:
         """The late side output: rows behind the allowed lateness."""
         return f"{self.name}.late"
+
+
+def retry_topic(reactor: str, delay_ms: int) -> str:
+    """Where the records of a reactor wait for so long: `<reactor>.retry.30s`."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if delay_ms % size == 0:
+            return f"{reactor}.retry.{delay_ms // size}{unit}"
+    return f"{reactor}.retry.{delay_ms}ms"

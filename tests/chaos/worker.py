@@ -20,6 +20,7 @@ from schemas.ads.events import EVENTS
 from schemas.leaderboard.events import SCORES
 from streams import ads, leaderboard
 from streams.runtime.batch import Batch
+from streams.runtime.lane.service import lane
 from streams.runtime.logging import configure
 from streams.runtime.outcome import Outcome
 from streams.runtime.projection import Fold, Projection
@@ -90,8 +91,8 @@ def main() -> int:
     chosen = [known[name] for name in arguments.agents.split(",")]
     if arguments.rows_max:
         chosen = [replace(one, rows_max=arguments.rows_max) for one in chosen]
-    lanes = [(one, wiring(arguments.run, arguments.slot, settings)) for one in chosen]
-    return asyncio.run(serve(lanes, port=arguments.port, slot=arguments.slot))
+    lanes = [lane(one, wiring(arguments.run, arguments.slot, settings)) for one in chosen]
+    return asyncio.run(serve(lanes, port=arguments.port, slot=arguments.slot, settings=settings))
 
 
 if __name__ == "__main__":

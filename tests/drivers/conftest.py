@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.drivers.rigs import PARAMS, RANKED, RIGS, Rig
+from tests.drivers.rigs import PARAMS, RANKED, RIGS, Rig, stop_servers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers() -> Iterator[None]:
+    """What rigs started for the whole run ends with it."""
+    yield
+    stop_servers()
 
 
 @pytest.fixture(params=PARAMS)

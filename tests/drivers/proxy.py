@@ -17,17 +17,21 @@ class Fault(StrEnum):
 
 
 class Proxy:
-    """Forwards to `127.0.0.1:target`; counts requests (a change of direction) once armed."""
+    """Forwards to `127.0.0.1:target`, of several targets each at a port of its own; counts
+    requests (a change of direction of a line) once armed.
+    """
 
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+    def __init__(self, *targets: int) -> None:
+        self._listeners = {target: socket.create_server(("127.0.0.1", 0)) for target in targets}
+        self.ports = {target: one.getsockname()[1] for target, one in self._listeners.items()}
+        self.port: int = self.ports[targets[0]]
         self._lock = threading.Lock()
         self._fault: Fault | None = None
         self._left = 0
         self.fired = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.replied_bytes = 0
+        for target in targets:
+            threading.Thread(target=self._accept, args=(target,), daemon=True).start()
 
     def arm(self, fault: Fault, request: int) -> None:
         """Let `request` requests pass (counted from now) and break the one after them."""
@@ -40,15 +44,16 @@ class Proxy:
             self._fault = None
 
     def close(self) -> None:
-        self._listener.close()
+        for listener in self._listeners.values():
+            listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self, target: int) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = self._listeners[target].accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._target))
+            server = socket.create_connection(("127.0.0.1", target))
             line = _Line(self, client, server)
             threading.Thread(target=line.requests, daemon=True).start()
             threading.Thread(target=line.replies, daemon=True).start()
@@ -87,6 +92,7 @@ class _Line:
             if self._mute:
                 break
             self._replied = True
+            self._proxy.replied_bytes += len(data)
             try:
                 self._client.sendall(data)
             except OSError:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pytest
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.retry import Retry
 
-from sinks.drivers import clickhouse
+from sinks.drivers import cassandra, clickhouse
 from sinks.drivers.memory import MemorySink, MemoryStore
 from sinks.drivers.redis import RedisSink, connect
 from sinks.drivers.s3 import S3Sink
 from sinks.drivers.s3 import connect as connect_s3
-from streams.runtime.settings import Settings
+from streams.runtime.settings import Cassandra, Settings
 from streams.runtime.sink import ReadModel, Sink, SinkUnavailable
 from tests.drivers.model import read_model
 from tests.drivers.proxy import Fault, Proxy
+from tests.drivers.valkey_cluster import ValkeyCluster
 
 
 class Rig(Protocol):
@@ -88,9 +94,9 @@ class ProxiedRig:
 
     model: ReadModel
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *further: int) -> None:
         address = urlsplit(url)
-        self.proxy = Proxy(address.port or 0)
+        self.proxy = Proxy(address.port or 0, *further)
         self.proxy_url = url.replace(f":{address.port}", f":{self.proxy.port}")
         self._opened: list[Sink] = []
 
@@ -103,11 +109,12 @@ class ProxiedRig:
         return sink
 
     def broken(self, fault: Fault, request: int, run: Callable[[Sink], None]) -> bool:
-        sink = self.opened(self.proxy_url)
+        sink = self.connect(self.proxy_url)
         sink.live_version()
         self.proxy.arm(fault, request)
         said = unavailable(run, sink)
         self.proxy.disarm()
+        sink.close()
         assert self.proxy.fired or not said
         return self.proxy.fired
 
@@ -120,9 +127,16 @@ class ProxiedRig:
 class RedisRig(ProxiedRig):
     def __init__(self, *, rankings: bool = True) -> None:
         self.model = read_model(rankings=rankings)
-        self.url = Settings.read().redis.url.get_secret_value()
-        super().__init__(self.url)
+        self.url = self.address()
+        super().__init__(self.url, *self.further())
         self.client: Any = connect(self.url)
+
+    def address(self) -> str:
+        return Settings.read().redis.url.get_secret_value()
+
+    def further(self) -> list[int]:
+        """Ports of further nodes."""
+        return []
 
     def connect(self, url: str) -> Sink:
         return RedisSink(self.model, connect(url, timeout_s=60))
@@ -147,6 +161,33 @@ class RedisRig(ProxiedRig):
         for key in self._keys():
             self.client.delete(key)
         self.client.close()
+
+
+@cache
+def valkey_cluster() -> ValkeyCluster:
+    """The cluster of this run; `conftest` stops it."""
+    return ValkeyCluster()
+
+
+class RedisClusterRig(RedisRig):
+    """The same driver; its client finds the nodes from one of them."""
+
+    def address(self) -> str:
+        return valkey_cluster().url
+
+    def further(self) -> list[int]:
+        return valkey_cluster().ports[1:]
+
+    def connect(self, url: str) -> Sink:
+        if url == self.url:
+            return super().connect(url)
+        client = RedisCluster.from_url(
+            url,
+            socket_timeout=60,
+            retry=Retry(NoBackoff(), 0),
+            address_remap=lambda at: (at[0], self.proxy.ports.get(at[1], at[1])),
+        )
+        return RedisSink(self.model, client)
 
 
 class ClickHouseRig(ProxiedRig):
@@ -207,6 +248,10 @@ class S3Rig(ProxiedRig):
     def sink(self) -> Sink:
         return self.opened(self.settings.url)
 
+    def pieces(self) -> list[str]:
+        """The keys of all Parquet objects, in use or not."""
+        return [key for key in self.keys() if key.endswith(".parquet")]
+
     def keys(self) -> list[str]:
         return list(self.bucket.keys(f"{self.model.name}/"))
 
@@ -224,14 +269,90 @@ class S3Rig(ProxiedRig):
         self.bucket.close()
 
 
-RIGS: dict[str, type[MemoryRig] | type[RedisRig] | type[ClickHouseRig] | type[S3Rig]] = {
+@cache
+def cassandra_settings() -> Cassandra:
+    """A keyspace for this run; `conftest` drops it."""
+    own = {"keyspace": f"test_drivers_{os.getpid()}"}
+    return Settings.read().cassandra.model_copy(update=own)
+
+
+class CassandraRig(ProxiedRig):
+    def __init__(self, *, rankings: bool = False) -> None:
+        self.model = read_model(rankings=rankings)
+        self.settings = cassandra_settings()
+        self.url = f"cql://127.0.0.1:{self.settings.port}"
+        super().__init__(self.url)
+        self.store = cassandra.connect(self.settings)
+
+    def connect(self, url: str) -> Sink:
+        settings = self.settings.model_copy(update={"port": urlsplit(url).port})
+        return cassandra.CassandraSink(self.model, cassandra.connect(settings, timeout_s=20))
+
+    def sink(self) -> Sink:
+        return self.opened(self.url)
+
+    def _tables(self) -> dict[str, dict[str, bool]]:
+        """Table → column → whether it is part of the key."""
+        found = self.store.plain(
+            "SELECT table_name, column_name, kind FROM system_schema.columns "
+            "WHERE keyspace_name = ?",
+            self.store.keyspace,
+        )
+        own = self.model.name.replace("-", "_")
+        tables: dict[str, dict[str, bool]] = {}
+        for table, column, kind in found:
+            if table in ("positions", "journal", "fences", "versions") or table.startswith(own):
+                tables.setdefault(table, {})[column] = kind in ("partition_key", "clustering")
+        return tables
+
+    def snapshot(self) -> list[tuple[str, list[Any]]]:
+        """Statements that bring back every row with the timestamp it has."""
+        kept: list[tuple[str, list[Any]]] = []
+        for table, columns in self._tables().items():
+            names = ", ".join(f'"{c}"' for c in columns)
+            values = [c for c, key in columns.items() if not key]
+            stamped = bool(values) and table not in ("fences", "versions")
+            stamp = [f'writetime("{_first(values)}")'] if stamped else []
+            for page in self.store.pages(f'SELECT {", ".join([names, *stamp])} FROM $"{table}"'):
+                cql = f'INSERT INTO $"{table}" ({names}) VALUES ({", ".join("?" * len(columns))})'
+                kept += [(cql + " USING TIMESTAMP ?" * stamped, list(row)) for row in page]
+        return kept
+
+    def restore(self, snapshot: list[tuple[str, list[Any]]]) -> None:
+        for table in self._tables():
+            self.store.define(f'TRUNCATE $"{table}"')
+        for cql, values in snapshot:
+            self.store.plain(cql, *values)
+
+    def close(self) -> None:
+        self.closed()
+        self.store.close()
+
+
+def _first(values: list[str]) -> str:
+    """A column that is never null in these tests."""
+    return next(c for c in ("clicks", "payload", "position", "data") if c in values)
+
+
+RIGS: dict[str, Callable[..., Rig]] = {
     "memory": MemoryRig,
     "redis": RedisRig,
+    "redis-cluster": RedisClusterRig,
     "clickhouse": ClickHouseRig,
     "s3": S3Rig,
+    "cassandra": CassandraRig,
 }
-
-RANKED = ("memory", "redis")
+RANKED = ("memory", "redis", "redis-cluster")
 """The stores that hold rankings."""
 
 PARAMS = [pytest.param(name, marks=[] if name == "memory" else pytest.mark.stack) for name in RIGS]
+
+
+def stop_servers() -> None:
+    """End what was started for all tests of the run, and forget what they left."""
+    if valkey_cluster.cache_info().currsize:
+        valkey_cluster().stop()
+    if cassandra_settings.cache_info().currsize:
+        store = cassandra.connect(cassandra_settings())
+        store.define(f'DROP KEYSPACE "{store.keyspace}"')
+        store.close()

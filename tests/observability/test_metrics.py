@@ -118,6 +118,7 @@ def test_counters_count_their_own_thing(agent: AgentMetrics) -> None:
     agent.count("applied", 3)
     agent.count("late", 2)
     agent.late(2)
+    agent.stale("hole", 6)
     agent.dead_letter("bad_bytes", 4)
     agent.fence_refused()
     agent.sink_retry("SinkUnavailable")
@@ -128,6 +129,7 @@ def test_counters_count_their_own_thing(agent: AgentMetrics) -> None:
     assert value(agent, "headrace_rows_total", fate="applied", **LABELS) == 10
     assert value(agent, "headrace_rows_total", fate="late", **LABELS) == 2
     assert value(agent, "headrace_late_rows_total", **LABELS) == 2
+    assert value(agent, "headrace_stale_rows_total", **LABELS, reason="hole") == 6
     assert value(agent, "headrace_dead_letters_total", reason="bad_bytes", **LABELS) == 4
     assert value(agent, "headrace_fence_refusals_total", **store, **LABELS) == 1
     retries = value(

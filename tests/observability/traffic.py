@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
@@ -11,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from streams import catalog
 from streams.runtime.metrics import AgentMetrics, Metrics
+from streams.runtime.metrics.decider import DeciderMetrics
 
 AGENTS = tuple(
     (system.name, projection.name, projection.topic.name, projection.store)
@@ -35,6 +37,8 @@ class Traffic(Collector):
         ]
         for agent in self.agents:
             agent.assigned(PARTITIONS)
+        system, agent_name, topic, _ = AGENTS[0]
+        self.decider = DeciderMetrics(self.metrics, (system, agent_name, topic))
 
     def collect(self) -> Iterable[Metric]:
         self.ticks += 1
@@ -43,12 +47,25 @@ class Traffic(Collector):
             self._fold(agent, now_ms)
             _fail(agent)
             agent.rebuilding(250 * self.ticks, 1_000_000, 1.0 * self.ticks)
+        for system, agent_name, topic, _ in AGENTS:
+            self._call(system, agent_name, topic)
+        self._decide()
         for system, _, topic, _ in AGENTS:
             self.metrics.api.events.labels(system, topic).inc(100)
             request = self.metrics.api.request
             request.labels(f"/v1/{system}/events", "POST", "202").observe(0.02)
             request.labels(f"/v1/{system}/events", "POST", "503").observe(0.02)
         return ()
+
+    def _call(self, *labels: str) -> None:
+        reactors = self.metrics.reactors
+        reactors.calls.labels(*labels, "done").inc(10)
+        reactors.call.labels(*labels).observe(0.02)
+        reactors.deferred.labels(*labels, "failed").inc(10)
+        reactors.passed_over.labels(*labels, "stale").inc(10)
+        reactors.in_flight.labels(*labels).set(3)
+        reactors.waiting.labels(*labels).set(2)
+        reactors.breakers_open.labels(*labels).set(1)
 
     def _fold(self, agent: AgentMetrics, now_ms: int) -> None:
         for fate in ("applied", "duplicate", "late"):
@@ -61,9 +78,22 @@ class Traffic(Collector):
             agent.progress(partition, at, watermark_ms=now_ms - 2_000, appended_ms=now_ms - 500)
             agent.log_end(partition, at + LAG)
 
+    def _decide(self) -> None:
+        counted = {
+            "decided": Counter(accepted=90 * self.ticks, duplicate=10 * self.ticks),
+            "stale": Counter(epoch=self.ticks),
+            "abandoned": Counter(claim=self.ticks),
+        }
+        self.decider.tell(0, 5, self.ticks, counted)
+        self.decider.worked(0.002)
+        self.decider.recovered(1.5)
+        self.decider.dropped(1)
+        self.decider.snapshot(0, 1_000_000, 0.5)
+
 
 def _fail(agent: AgentMetrics) -> None:
     agent.late(100)
+    agent.stale("epoch", 3)
     agent.dead_letter("bad_bytes")
     agent.fence_refused()
     agent.sink_retry("SinkUnavailable")

@@ -21,9 +21,6 @@ from sinks.drivers.s3.errors import Changed, Missing, translated
 from streams.runtime.settings import S3
 from streams.runtime.sink import SinkUnavailable
 
-REGION = "us-east-1"
-"""What servers other than Amazon's call themselves."""
-
 _DELETES_MAX = 1_000
 _PRESIGNED = timedelta(minutes=15)
 
@@ -111,7 +108,7 @@ class Bucket:
         self.http.clear()
 
 
-def connect(settings: S3, timeout_s: float = 30.0, region: str = REGION) -> Bucket:
+def connect(settings: S3, timeout_s: float = 30.0) -> Bucket:
     """The bucket of these settings. Sends nothing."""
     address = urlsplit(settings.url)
     access, secret = settings.access_key.get_secret_value(), settings.secret_key.get_secret_value()
@@ -121,14 +118,14 @@ def connect(settings: S3, timeout_s: float = 30.0, region: str = REGION) -> Buck
         access_key=access,
         secret_key=secret,
         secure=address.scheme == "https",
-        region=region,
+        region=settings.region,
         http_client=http,
     )
     options = {
         "aws_endpoint_url": settings.url,
         "aws_access_key_id": access,
         "aws_secret_access_key": secret,
-        "aws_region": region,
+        "aws_region": settings.region,
         "aws_allow_http": "true",
         "aws_virtual_hosted_style_request": "false",
         "timeout": f"{timeout_s:.0f}s",
@@ -143,6 +140,6 @@ def _etag(response: BaseHTTPResponse) -> str:
 
 def _refused(response: BaseHTTPResponse) -> Exception:
     if b"<Error>" in response.data:
-        refused: S3Error = S3Error.fromxml(response)
+        refused: Exception = S3Error.fromxml(response)
         return refused
     return SinkUnavailable(f"HTTP {response.status} without a reason")

@@ -71,6 +71,14 @@ def cuts(table: Table, rows: pl.DataFrame, first: int) -> list[tuple[int, pl.Dat
     return [(int(cut), part) for (cut,), part in parts.items()]
 
 
+def span_of(table: Table, span: range, cut: int) -> range:
+    """The part of a span that lies in a cut; all of it where rows do not know their offset."""
+    if not has_offset(table):
+        return span
+    low, high = cut * CUT, (cut + 1) * CUT
+    return range(*(min(max(at, low), high) for at in (span.start, span.stop)))
+
+
 def encode(rows: pl.DataFrame) -> bytes:
     """The same rows give the same bytes, with one version of Polars."""
     out = BytesIO()

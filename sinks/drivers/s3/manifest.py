@@ -66,10 +66,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         """The position."""
         return None if self.position is None else Position.decode(self.position)
 
-    def keys(self) -> set[str]:
-        """The objects that are in use."""
-        used = {piece.key for pieces in self.tables.values() for piece in pieces}
-        return used | {retired.key for retired in self.retired}
+    def pieces(self) -> set[str]:
+        """The objects that count."""
+        return {piece.key for pieces in self.tables.values() for piece in pieces}
 
     def encode(self) -> bytes:
         """The object's bytes."""

@@ -17,7 +17,7 @@ from streams.runtime.sink import Table
 FAN = 8
 SMALL_ROWS = 65_536
 """Pieces of an append table from this size on wait for the cut."""
-MERGE_ROWS_MAX = 2_000_000
+MERGE_ROWS_MAX = 10_000_000
 """What one write may merge at most."""
 
 Bound = tuple[int | None, int | None]
@@ -46,6 +46,13 @@ class Reads:
         """What can be read as one, and whether it is plain."""
         if self.plain:
             yield self.plain, True
+        for group in self.groups:
+            yield group, False
+
+    def frames(self) -> Iterator[tuple[Sequence[Piece], bool]]:
+        """The same with as little in one as can be."""
+        for piece in self.plain:
+            yield [piece], True
         for group in self.groups:
             yield group, False
 

@@ -1,7 +1,7 @@
 """The two record types that every event topic of a decider carries beside its own.
 
 Both are written and understood by the runtime. `OwnershipClaimed` never reaches a fold; a
-`CommandRejected` does, like any event.
+`CommandRejected` reaches those of projections, like any event, but changes no decider's state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class CommandRejected:
     command: str
     """Full name of the command's record; empty where it could not be read."""
     code: str
-    """Why, for programs: the rule's code, or duplicate, key_reused, unreadable, failed."""
+    """Why, for programs: the rule's code, or duplicate, key_reused, unreadable, too_large,
+    failed."""
     detail: str
     """Why, for people."""
     status: int

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from streams.runtime.topic import Topic
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """What travels with a command in its headers, beside what the command says.
 
     - `correlation_id`: names the command in replies and traces; never empty.
@@ -35,8 +36,7 @@ class Envelope:
     subject: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, gc=False):
     """One command of the log. `time_ms` is the log's append time of it: the only clock that a
     rule may look at, and the same for whoever decides the command.
     """
@@ -51,18 +51,17 @@ class Command:
     envelope: Envelope
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(msgspec.Struct, frozen=True, gc=False):
     """A timer that has come due. `time_ms` is the time it was set to, not the time now."""
 
     name: str
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One event, to be folded. `time_ms` is the time of what caused it: the command's append time,
-    or the time a timer was set to. `offset` is -1 while it is not read back from the log.
+    or the time a timer was set to. `offset` is the event's own in `reply`, and -1 in `evolve`: it
+    is not known yet when a decision is folded ahead of the log.
     """
 
     record: str
@@ -106,7 +105,11 @@ class Table(Protocol):
 
 
 class State(Protocol):
-    """The state of one partition: tables by name, and timers. Only `evolve` changes it."""
+    """The state of one partition: tables by name, and timers. Only `evolve` changes it.
+
+    A timer fires once: it is gone when `evolve` gets its event. Timers due at or before a command's
+    append time fire before the command is decided, earliest first, then by name.
+    """
 
     def __getitem__(self, table: str) -> Table: ...
     def schedule(self, name: str, time_ms: int) -> None:
@@ -133,11 +136,16 @@ class Rules(Protocol):
         ...
 
     def expire(self, state: State, timer: Timer) -> Any:
-        """The event that a due timer leads to. `evolve` must cancel or re-set the timer."""
+        """The event that a due timer leads to. `evolve` may set the timer again. Whatever this
+        raises is recorded as `CommandRejected`, code `failed`, and the timer is gone.
+        """
         ...
 
     def evolve(self, state: State, event: Event) -> None:
-        """Fold one event. It must not fail on an event that `decide` or `expire` returned."""
+        """Fold one event. It must not fail on an event that `decide` or `expire` returned; if it
+        does before the event is recorded, the command is recorded as `failed` instead. It is not
+        asked about `CommandRejected`, which changes nothing.
+        """
         ...
 
     def reply(self, event: Event) -> Reply:
@@ -156,6 +164,10 @@ class Decider:
     - `in_flight_max` bounds decisions that are not read back yet.
     - `snapshot_events` is how many events lie between two snapshots at most.
     - `idempotency_ttl_ms`: how long a key is remembered, by append time of commands.
+    - `event_bytes_max`: a larger event is recorded as `CommandRejected`, code `too_large`.
+    - `deadline_ms`: how long a writer waits to read back what it wrote before it gives up its
+      epoch and claims anew; above the producer's delivery timeout.
+    - `standby`: other processes fold the events, too, so that taking over needs no recovery.
     """
 
     name: str
@@ -165,3 +177,6 @@ class Decider:
     in_flight_max: int = 4_096
     snapshot_events: int = 200_000
     idempotency_ttl_ms: int = 7 * 24 * 3_600_000
+    event_bytes_max: int = 900_000
+    deadline_ms: int = 15_000
+    standby: bool = False

@@ -25,7 +25,14 @@ source into batches gives the same rows.
 @dataclass(frozen=True)
 class Derivation:
     """One agent: source topic → target topic. The partition of a row follows from the target's key.
-    `name` is agent, consumer group and the name readers of the target know this source by.
+
+    `name` is agent, consumer group and the name readers of the target know this source by;
+    `version` is that of `derive`. Neither may change while the target lives: a changed derivation
+    has another name and another target, and read models are rebuilt from that.
+
+    Event time of the target is told by its sources: the least of their watermarks, once every
+    source partition has had an event. A partition that stays empty or silent holds it back; then
+    windows show early, as for any idle partition, and nothing becomes late by lag.
     """
 
     name: str
@@ -33,3 +40,4 @@ class Derivation:
     target: Topic
     derive: Derive
     columns: Mapping[str, tuple[str, ...]] | None = None
+    version: int = 1

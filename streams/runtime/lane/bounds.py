@@ -27,9 +27,13 @@ def check_partitions(agent: str, topic: Topic, log_bounds: LogBounds) -> None:
 
 
 def check_against_log(
-    agent: str, seat: Seat, position: Position | None, log_bounds: LogBounds
+    agent: str, seat: Seat, position: Position | None, log_bounds: LogBounds, *, ruled: bool = False
 ) -> None:
-    """Raise `LogMismatch` unless the log can continue this position."""
+    """Raise `LogMismatch` unless the log can continue this position. A topic that is `ruled` by a
+    reader rule is read from its very start, or with the rule's state (rules A3, B7).
+    """
+    if ruled:
+        _check_rule(agent, seat, position, log_bounds)
     if position is None:
         return
     where = f"{agent} on {seat.name}"
@@ -48,4 +52,20 @@ def check_against_log(
         raise LogMismatch(
             f"{where}: needs the log from offset {position.low_offset}, but retention has deleted "
             f"it up to {log_bounds.start}. {remedy}"
+        )
+
+
+def _check_rule(agent: str, seat: Seat, position: Position | None, log_bounds: LogBounds) -> None:
+    where = f"{agent} on {seat.name}"
+    if position is None and log_bounds.start > 0:
+        raise LogMismatch(
+            f"{where}: must be read from offset 0, but retention has deleted it up to "
+            f"{log_bounds.start}: which of the records after it count can no longer be told. Keep "
+            "such a topic whole (retention_ms = -1); a derived one can be derived again, as a new "
+            "topic"
+        )
+    if position is not None and position.next_offset > 0 and position.filter_next is None:
+        raise LogMismatch(
+            f"{where}: was folded up to offset {position.next_offset} without the reader rule that "
+            f"the topic has now. Rebuild the read model: headrace rebuild {agent}"
         )

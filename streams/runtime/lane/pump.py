@@ -23,18 +23,19 @@ import structlog
 
 from streams.runtime.avro import Decoder
 from streams.runtime.dead_letters import Outbox
+from streams.runtime.decider.filter import BrokenChain
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import ALONE, Journal, pieces
 from streams.runtime.lane.letters import letters_of
 from streams.runtime.lane.patience import Patience, Stopped
-from streams.runtime.lane.reading import Reading, interpret, without
+from streams.runtime.lane.reading import Reading, read, without
 from streams.runtime.lane.span import Seat, Span
-from streams.runtime.lane.store import Store
+from streams.runtime.lane.store import Store, WriteSide
 from streams.runtime.metrics import AgentMetrics
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
-from streams.runtime.sink import FenceRefused, Sink, SinkRejected
+from streams.runtime.sink import FenceRefused, SinkRejected
 from streams.runtime.step import Memory, Step, advance, flush
 
 FAILURES_MAX = 100
@@ -57,21 +58,22 @@ class Pump:
     """Carries the spans of one agent into its sink. One thread at a time may call `process`.
 
     - `bounds(seat)` asks the broker; `restart(seat, fresh, offset)` makes the reader start over
-      there; `commit(seat, offset)` publishes progress for lag tools (the truth is in the sink).
+      there; `commit(seat, position)` publishes what is stored (for lag tools: the truth is in the
+      sink).
     - `version` None follows the live version; a rebuild passes the one it builds.
     """
 
     def __init__(
         self,
         projection: Projection,
-        sink: Sink,
+        sink: WriteSide,
         decoder: Decoder,
         outbox: Outbox,
         metrics: AgentMetrics,
         *,
         bounds: Callable[[Seat], LogBounds],
         restart: Callable[[Seat, Seat, int], None],
-        commit: Callable[[Seat, int], None],
+        commit: Callable[[Seat, Position], None],
         stopping: threading.Event,
         journal: Journal | None = None,
         version: int | None = None,
@@ -97,8 +99,8 @@ class Pump:
         Waits while the store or the broker is down or the version is sealed. Raises `LogMismatch`,
         `UnknownTopic`, and `Stopped`.
         """
-        bounds = self.patience(seat, lambda: self._bounds(seat))
-        seat.memory = memory = self._sink.load(seat, bounds)
+        seat.memory, bounds = self._sink.load(seat, lambda: self._bounds(seat))
+        memory: Memory = seat.memory
         self._metrics.assigned([seat.partition])
         self._metrics.log_end(seat.partition, bounds.end)
         self._report(seat, memory.position, None)
@@ -169,7 +171,7 @@ class Pump:
         """Fold and store; answers the error that is to be blamed on the records."""
         try:
             self._fold(span, suspected=suspected)
-        except (Stopped, FenceRefused, LogMismatch, FoldBroken):
+        except (Stopped, FenceRefused, LogMismatch, FoldBroken, BrokenChain):
             raise
         except (Exception, pl.exceptions.PanicException) as error:
             return error
@@ -179,7 +181,7 @@ class Pump:
         memory: Memory = span.seat.memory
         began = time.perf_counter()
         reading = self._read(span, suspected=suspected)
-        read = time.perf_counter()
+        decoded = time.perf_counter()
         with self._noted(span, suspected=suspected):
             step = advance(self._projection, memory, reading.batch, reading.refused)
         folded = time.perf_counter()
@@ -187,16 +189,16 @@ class Pump:
         if reading.batch.height:
             self._failures = 0
         write_s = time.perf_counter() - folded
-        self._settle(span, step, decode_s=read - began, fold_s=folded - read, write_s=write_s)
+        self._settle(
+            span, reading, step, decode_s=decoded - began, fold_s=folded - decoded, write_s=write_s
+        )
 
     def _read(self, span: Span, *, suspected: bool) -> Reading:
-        values = span.values()
         memory: Memory = span.seat.memory
 
         def decode() -> Reading:
             with self._noted(span, suspected=suspected):
-                decoded = self._decoder.decode(values)
-                return interpret(self._projection.topic, span, decoded, memory.now.watermark_ms)
+                return read(self._projection.topic, span, self._decoder.decode, memory.now)
 
         return self.patience(span.seat, decode)
 
@@ -232,10 +234,10 @@ class Pump:
     def _set_aside(self, span: Span, reason: str, error: BaseException | None) -> None:
         """Quarantine the single record of a span and move the position past it."""
         memory: Memory = span.seat.memory
-        reading = without(self._projection.topic, span, reason, memory.now.watermark_ms)
+        reading = without(self._projection.topic, span, reason, memory.now)
         step = advance(self._projection, memory, reading.batch, reading.refused)
         self._store(span, reading, step, error)
-        self._settle(span, step)
+        self._settle(span, reading, step)
 
     def _send(self, span: Span, reading: Reading, step: Step, error: BaseException | None) -> None:
         if step.outcome is None or self.silent_letters:
@@ -271,6 +273,7 @@ class Pump:
     def _settle(
         self,
         span: Span,
+        reading: Reading,
         step: Step,
         *,
         decode_s: float = 0.0,
@@ -281,13 +284,16 @@ class Pump:
         if step.write is None:
             return
         seat, position = span.seat, step.write.position
-        self._commit(seat, position.next_offset)
+        self._commit(seat, position)
         self._metrics.observe_batch(len(span), decode_s=decode_s, fold_s=fold_s, write_s=write_s)
         self._metrics.observe_end_to_end(span.first_append_ms)
-        before = step.write.expected.counts if step.write.expected else {}
+        expected = step.write.expected
+        before, fresh = (expected.counts, expected.next_offset) if expected else ({}, 0)
         for fate, rows in position.counts.items():
             if rows > before.get(fate, 0):
                 self._metrics.count(fate, rows - before.get(fate, 0))
+        for reason, offsets in reading.stale.items():
+            self._metrics.stale(reason, sum(offset >= fresh for offset in offsets))
         self._report(seat, position, span.last_append_ms)
 
     def _report(self, seat: Seat, position: Position, appended_ms: int | None) -> None:

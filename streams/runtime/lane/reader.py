@@ -73,7 +73,7 @@ class Reader(threading.Thread):
         self._failed = failed
         self._left = left
         self._ends = ends
-        self._commits: dict[int, int] = {}
+        self._commits: dict[int, tuple[int, str]] = {}
         self._told_s = 0.0
         self._rows_max = rows_max
         self._linger_s = linger_ms / 1000
@@ -106,9 +106,9 @@ class Reader(threading.Thread):
         seat.revoked = True
         self._seeks.append((seat, fresh, offset))
 
-    def commit(self, partition: int, offset: int) -> None:
+    def commit(self, partition: int, offset: int, metadata: str = "") -> None:
         """Publish a stored position as the group's offset, soon."""
-        self._commits[partition] = offset
+        self._commits[partition] = (offset, metadata)
 
     def stop(self) -> None:
         """Stop reading; queued records are dropped, the group is left, the thread ends."""
@@ -168,7 +168,8 @@ class Reader(threading.Thread):
     def _commit_stored(self, *, asynchronous: bool) -> None:
         places = []
         while self._commits:  # the pump may be adding to it
-            places.append(TopicPartition(self._topic, *self._commits.popitem()))
+            partition, (offset, metadata) = self._commits.popitem()
+            places.append(TopicPartition(self._topic, partition, offset, metadata))
         if places:
             with suppress(KafkaException):  # the truth is in the sink
                 self._consumer.commit(offsets=places, asynchronous=asynchronous)

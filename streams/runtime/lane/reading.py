@@ -1,59 +1,150 @@
-"""From raw records to a batch: decode, take out what is dated ahead of the log, stamp."""
+"""From raw records to a batch: decode, apply the topic's reader rule, take out what is dated ahead
+of the log, stamp.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from streams.runtime.avro import Decoded
-from streams.runtime.batch import OFFSET, Batch
+from streams.runtime.avro import ROW, Decoded
+from streams.runtime.batch import OFFSET, WATERMARK, Batch
+from streams.runtime.lane.admission import Admission, Rows, of_derived, of_events, unread
 from streams.runtime.lane.span import Span
+from streams.runtime.marks import Mark
 from streams.runtime.outcome import Fate
+from streams.runtime.position import FilterState
 from streams.runtime.step import Refused
 from streams.runtime.topic import Topic
 from streams.runtime.watermark import milliseconds, skewed, stamp
 
-ROW = "_row"
+Decode = Callable[[Sequence[bytes | None]], Decoded]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A decoded span: the batch, and the records that are not in it, by offset."""
+    """A decoded span: the batch, and the records that are not in it, by offset.
+
+    `stale` are those that the reader rule refused, by reason.
+    """
 
     batch: Batch
     dead: Sequence[tuple[int, str]] = ()
     tombstones: Sequence[int] = ()
+    stale: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    control: Sequence[int] = ()
+    filter_after: FilterState | None = None
 
     @property
     def refused(self) -> Refused:
-        """The rows that do not reach the fold, by fate."""
-        quarantined = [offset for offset, _ in self.dead]
-        return Refused({Fate.QUARANTINED: quarantined, Fate.FILTERED: self.tombstones})
+        """The rows that do not reach the fold, by fate, and the reader rule's state after all."""
+        fates: dict[str, Sequence[int]] = {
+            Fate.QUARANTINED: [offset for offset, _ in self.dead],
+            Fate.FILTERED: self.tombstones,
+            Fate.STALE: [offset for offsets in self.stale.values() for offset in offsets],
+            Fate.CONTROL: self.control,
+        }
+        return Refused(fates, self.filter_after)
 
 
-def interpret(topic: Topic, span: Span, decoded: Decoded, watermark_ms: int) -> Reading:
-    """The batch of a decoded span; `watermark_ms` is the watermark before it."""
+def read(topic: Topic, span: Span, decode: Decode, now: Mark) -> Reading:
+    """The batch of a span that begins at `now`. Raises `RegistryUnavailable` and `BrokenChain`."""
+    if topic.derived_from:
+        admission = of_derived(topic, span, now)
+        rows = admission.accepted
+        if rows is None:
+            decoded = decode(span.values())
+        else:
+            decoded = _placed(decode(span.values_at(rows.tolist())), rows)
+    else:
+        decoded = decode(span.values())
+        admission = Admission()
+        if topic.decides is not None:
+            admission = of_events(span, decoded.frames, now)
+            decoded = _only(decoded, admission.accepted, len(span))
+    return _interpret(topic, span, decoded, admission, now)
+
+
+def without(topic: Topic, span: Span, reason: str, now: Mark) -> Reading:
+    """The reading of a single record whose value is not even to be looked at."""
+    admission = unread(topic, span, now)
+    after_ms = now.watermark_ms if admission.watermark_ms is None else admission.watermark_ms
+    batch = Batch(topic, span.seat.partition, span.first_offset, span.next_offset, {}, after_ms)
+    return Reading(batch, [(span.first_offset, reason)], filter_after=admission.filter_after)
+
+
+def _interpret(
+    topic: Topic, span: Span, decoded: Decoded, admission: Admission, now: Mark
+) -> Reading:
     offsets = span.offsets()
-    frames, ahead = _unskewed(topic, span, decoded.frames)
     dead = [(int(offsets[one.row]), one.reason) for one in decoded.dead]
-    dead += [(int(offsets[row]), "event time is ahead of the log") for row in ahead]
-    placed = {name: _with_offsets(frame, offsets) for name, frame in frames.items()}
-    stamped, after_ms = stamp(placed, topic.event_time, watermark_ms, topic.out_of_orderness_ms)
-    batch = Batch(
-        topic, span.seat.partition, span.first_offset, span.next_offset, stamped, after_ms
+    if admission.watermarks is None or admission.watermark_ms is None:
+        frames, ahead = _unskewed(topic, span, decoded.frames)
+        dead += [(int(offsets[row]), "event time is ahead of the log") for row in ahead]
+        placed = {name: _with_offsets(frame, offsets) for name, frame in frames.items()}
+        frames, after_ms = stamp(
+            placed, topic.event_time, now.watermark_ms, topic.out_of_orderness_ms
+        )
+    else:
+        # The source has told event time, and judged it against the log when it was read (C9).
+        frames, after_ms = (
+            _told(decoded.frames, offsets, admission.watermarks),
+            admission.watermark_ms,
+        )
+    first, following = span.first_offset, span.next_offset
+    return Reading(
+        Batch(topic, span.seat.partition, first, following, frames, after_ms),
+        dead,
+        [int(offsets[row]) for row in decoded.tombstones],
+        {reason: offsets[rows].tolist() for reason, rows in admission.stale.items()},
+        offsets[admission.control].tolist(),
+        admission.filter_after,
     )
-    return Reading(batch, dead, [int(offsets[row]) for row in decoded.tombstones])
 
 
-def without(topic: Topic, span: Span, reason: str, watermark_ms: int) -> Reading:
-    """The reading of a single record that is not even to be looked at."""
-    batch = Batch(topic, span.seat.partition, span.first_offset, span.next_offset, {}, watermark_ms)
-    return Reading(batch, [(span.first_offset, reason)])
+def _placed(decoded: Decoded, rows: Rows) -> Decoded:
+    """What was decoded of the records at `rows`, as part of the whole span."""
+    return Decoded(
+        {
+            name: frame.with_columns(pl.Series(ROW, rows[frame[ROW].to_numpy()]))
+            for name, frame in decoded.frames.items()
+        },
+        [replace(one, row=int(rows[one.row])) for one in decoded.dead],
+        [int(rows[row]) for row in decoded.tombstones],
+    )
+
+
+def _only(decoded: Decoded, accepted: Rows | None, records: int) -> Decoded:
+    """What was decoded of the accepted records."""
+    if accepted is None:
+        return decoded
+    mask = np.zeros(records, np.bool_)
+    mask[accepted] = True
+    frames = {
+        name: frame.filter(pl.Series(mask[frame[ROW].to_numpy()]))
+        for name, frame in decoded.frames.items()
+    }
+    return Decoded(
+        {name: frame for name, frame in frames.items() if frame.height},
+        [one for one in decoded.dead if mask[one.row]],
+        [row for row in decoded.tombstones if mask[row]],
+    )
+
+
+def _told(
+    frames: Mapping[str, pl.DataFrame], offsets: Rows, watermarks: Rows
+) -> dict[str, pl.DataFrame]:
+    return {
+        name: _with_offsets(frame, offsets).hstack(
+            [pl.Series(WATERMARK, watermarks[frame[ROW].to_numpy()])]
+        )
+        for name, frame in frames.items()
+    }
 
 
 def _unskewed(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import faust
 import structlog
@@ -28,8 +28,10 @@ from streams.runtime.lane.patience import Stopped
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
-from streams.runtime.metrics import Metrics
-from streams.runtime.projection import Projection, SinkFactory
+from streams.runtime.lane.store import WriteSide
+from streams.runtime.metrics import AgentMetrics, Metrics
+from streams.runtime.position import Position
+from streams.runtime.projection import Projection
 from streams.runtime.settings import Kafka
 
 BROKER_TIMEOUT_S = 10.0
@@ -47,7 +49,7 @@ class Wiring:
     system: str
     kafka: Kafka
     schemas: SchemaSource
-    open_sink: SinkFactory
+    open_sink: Callable[[Projection], WriteSide]
     metrics: Metrics
     journals: Path
     crashed: bool = False
@@ -60,6 +62,7 @@ class Lane(faust.Service):  # type: ignore[misc]
     def __init__(self, app: LaneApp, projection: Projection, wiring: Wiring) -> None:
         super().__init__(loop=app.loop)
         self.projection = projection
+        self.name = projection.name
         self.failure: BaseException | None = None
         self._app = app
         self._wiring = wiring
@@ -176,8 +179,27 @@ class Lane(faust.Service):  # type: ignore[misc]
     def _bounds(self, seat: Seat) -> LogBounds:
         return kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
 
-    def _commit(self, seat: Seat, offset: int) -> None:
-        self._reader.commit(seat.partition, offset)
+    def _commit(self, seat: Seat, position: Position) -> None:
+        self._reader.commit(seat.partition, position.next_offset)
+
+
+class Agent(Protocol):
+    """What a worker runs: a Faust service that feeds one agent of that name."""
+
+    name: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has its partitions, possibly none, and works on them."""
+        ...
+
+    @property
+    def stuck(self) -> bool:
+        """Whether one of its threads has died or hangs."""
+        ...
+
+    @property
+    def metrics(self) -> AgentMetrics: ...
 
 
 class _Boot(BootStrategy):  # type: ignore[misc]
@@ -188,7 +210,7 @@ class LaneApp(faust.App):  # type: ignore[misc]
     """The Faust app of one worker process; `ended` resolves with the error that ends it."""
 
     BootStrategy = _Boot
-    lanes: list[Lane]
+    lanes: list[Agent]
     ended: asyncio.Future[BaseException | None]
 
     def end(self, error: BaseException | None = None) -> None:
@@ -197,16 +219,24 @@ class LaneApp(faust.App):  # type: ignore[misc]
             self.ended.set_result(error)
 
 
+MakeAgent = Callable[[LaneApp], Agent]
+
+
+def lane(projection: Projection, wiring: Wiring) -> MakeAgent:
+    """Makes the lane of a projection in an app."""
+    return lambda app: Lane(app, projection, wiring)
+
+
 async def build_app(
-    name: str, projections: Sequence[tuple[Projection, Wiring]], web_port: int, data: Path
+    name: str, broker: Kafka, agents: Sequence[MakeAgent], web_port: int, data: Path
 ) -> LaneApp:
-    """A Faust app with one lane per projection; nothing reads before it starts. `data` is a folder
-    that Faust may keep files in.
+    """A Faust app with these agents; nothing reads before it starts. `data` is a folder that Faust
+    may keep files in.
     """
     await asyncio.to_thread(data.mkdir, parents=True, exist_ok=True)
     app = LaneApp(
         name,
-        broker=f"kafka://{projections[0][1].kafka.bootstrap_servers}",
+        broker=f"kafka://{broker.bootstrap_servers}",
         store="memory://",
         datadir=data,
         web_port=web_port,
@@ -216,7 +246,7 @@ async def build_app(
         loop=asyncio.get_running_loop(),
     )
     app.ended = app.loop.create_future()
-    app.lanes = [Lane(app, projection, wiring) for projection, wiring in projections]
-    for lane in app.lanes:
-        await app.add_runtime_dependency(lane)
+    app.lanes = [make(app) for make in agents]
+    for one in app.lanes:
+        await app.add_runtime_dependency(one)
     return app

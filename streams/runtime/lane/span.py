@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,10 @@ import numpy as np
 from confluent_kafka import Message
 
 _OFFSET, _VALUE, _TIMESTAMP = Message.offset, Message.value, Message.timestamp
+_HEADERS = Message.headers
+
+Headers = list[tuple[str, bytes]] | None
+"""What a record carries beside key and value, in order."""
 
 
 @dataclass(eq=False)
@@ -61,6 +66,10 @@ class Span:
         """The record values, untouched."""
         return list(map(_VALUE, self.messages))
 
+    def headers(self) -> list[Headers]:
+        """The headers of each record."""
+        return list(map(_HEADERS, self.messages))
+
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The record offsets. Without gaps they need no call per record: offsets strictly
         increase, so first, last and count decide.
@@ -91,3 +100,7 @@ class Span:
     def part(self, start: int, stop: int) -> Span:
         """Some of the records, by index."""
         return Span(self.seat, self.messages[start:stop])
+
+    def values_at(self, rows: Sequence[int]) -> list[bytes | None]:
+        """The values of some of the records, by index."""
+        return [_VALUE(self.messages[row]) for row in rows]

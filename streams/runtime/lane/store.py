@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import polars as pl
 
 from streams.runtime.kafka import LogBounds
-from streams.runtime.lane.bounds import check_against_log, check_partitions
+from streams.runtime.lane.admission import ruled
+from streams.runtime.lane.bounds import LogMismatch, check_against_log, check_partitions
 from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Seat
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
-from streams.runtime.sink import FenceRefused, Sink, SinkRejected, SinkUnavailable, Write
+from streams.runtime.sink import FenceRefused, SinkRejected, SinkUnavailable, Write
 from streams.runtime.step import Memory, restore
+
+
+class WriteSide(Protocol):
+    """The part of a `Sink` that a lane uses."""
+
+    def live_version(self) -> int: ...
+    def prepare(self, version: int) -> None: ...
+    def load(self, version: int, topic: str, partition: int) -> Position | None: ...
+    def write(self, version: int, write: Write) -> None: ...
+    def rows(
+        self, version: int, table: str, partition: int | None = None
+    ) -> Iterator[pl.DataFrame]: ...
+    def close(self) -> None: ...
 
 
 class Store:
@@ -26,7 +41,7 @@ class Store:
     """
 
     def __init__(
-        self, projection: Projection, sink: Sink, patience: Patience, version: int | None
+        self, projection: Projection, sink: WriteSide, patience: Patience, version: int | None
     ) -> None:
         self._projection = projection
         self._sink = sink
@@ -35,25 +50,50 @@ class Store:
         self._version = version or 1
         self._lock = threading.Lock()
 
-    def load(self, seat: Seat, bounds: LogBounds) -> Memory:
-        """Position and state that a reader of this seat begins with; waits while the version is
-        sealed. Raises `LogMismatch`.
+    def load(self, seat: Seat, ask: Callable[[], LogBounds]) -> tuple[Memory, LogBounds]:
+        """Position and state that a reader of this seat begins with, and the log's bounds; waits
+        while the version is sealed. `ask` asks the broker. Raises `LogMismatch`.
         """
-        check_partitions(self._projection.name, self._projection.topic, bounds)
-        return self._patience(seat, lambda: self._load(seat, bounds))
+        return self._patience(seat, lambda: self._load(seat, ask))
 
-    def _load(self, seat: Seat, bounds: LogBounds) -> Memory:
+    def _load(self, seat: Seat, ask: Callable[[], LogBounds]) -> tuple[Memory, LogBounds]:
         with self._lock:
             if self._follows:
                 self._version = self._sink.live_version()
             self._sink.prepare(self._version)
-            try:
-                stored = self._position(seat)
-            except FenceRefused as sealed:  # a rebuild is about to switch versions
-                raise SinkRejected(str(sealed), transient=True) from sealed
-            check_against_log(self._projection.name, seat, stored, bounds)
+            stored, bounds = self._agreeing(seat, ask)
             tables = {name: self._rows(name, seat.partition) for name in self._projection.restores}
-        return restore(self._projection, bounds.topic_id, stored, tables, begin=bounds.start)
+        memory = restore(self._projection, bounds.topic_id, stored, tables, begin=bounds.start)
+        return memory, bounds
+
+    def _agreeing(
+        self, seat: Seat, ask: Callable[[], LogBounds]
+    ) -> tuple[Position | None, LogBounds]:
+        """Position and bounds that belong together.
+
+        They are asked one after the other, and another owner may move the position meanwhile. Only
+        a position that has not moved can say that the log does not fit it.
+        """
+        stored = self._begun(seat)
+        while True:
+            bounds = ask()
+            check_partitions(self._projection.name, self._projection.topic, bounds)
+            try:
+                rule = ruled(self._projection.topic)
+                check_against_log(self._projection.name, seat, stored, bounds, ruled=rule)
+            except LogMismatch:
+                before, stored = stored, self._begun(seat)
+                if stored == before:
+                    raise
+            else:
+                return stored, bounds
+
+    def _begun(self, seat: Seat) -> Position | None:
+        """The position, while the version is not sealed."""
+        try:
+            return self._position(seat)
+        except FenceRefused as sealed:  # a rebuild is about to switch versions
+            raise SinkRejected(str(sealed), transient=True) from sealed
 
     def _rows(self, table: str, partition: int) -> pl.DataFrame:
         frames = list(self._sink.rows(self._version, table, partition))

@@ -123,6 +123,10 @@ class AgentMetrics:
         """Rows went to the late side output."""
         self._late_rows.inc(rows)
 
+    def stale(self, reason: str, rows: int) -> None:
+        """The reader rule refused rows; `reason` is from a small set."""
+        self.metrics.trouble.stale_rows.labels(*self._labels, reason).inc(rows)
+
     def restarted(self, times: int = 1) -> None:
         """The agent was started again after errors. A new process is told how often its
         predecessors were, so that the counter goes on where theirs ended.

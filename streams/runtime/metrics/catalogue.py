@@ -1,7 +1,7 @@
 """Every metric Headrace exports, in one place.
 
 `Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
-`api`); dashboards, alert rules and their tests are checked against it.
+`reactors`, `api`); dashboards, alert rules and their tests are checked against it.
 
 Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
 store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
@@ -169,9 +169,62 @@ class Trouble:
             AGENT,
             registry=registry,
         )
+        self.stale_rows = Counter(
+            "headrace_stale_rows_total",
+            "Records refused by the reader rule: of a deposed decider or behind a hole in its "
+            "numbers (epoch, seq), derived again or behind a hole (repeat, hole), or foreign.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
         self.worker_restarts = Counter(
             "headrace_worker_restarts_total",
             "Times the agent was started again after an error, in this process or the ones before.",
+            AGENT,
+            registry=registry,
+        )
+
+
+class Reactors:
+    """Calls to the outside."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.calls = Counter(
+            "headrace_reactor_calls_total",
+            "Calls to the outside that ended, by result (done, failed, gave_up, held_back).",
+            (*AGENT, "result"),
+            registry=registry,
+        )
+        self.call = Histogram(
+            "headrace_reactor_call_seconds",
+            "Time of one call to the outside, waiting for a rate limit included.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.deferred = Counter(
+            "headrace_reactor_deferred_total",
+            "Records sent to a retry topic, by reason; all but failed cost no try.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.passed_over = Counter(
+            "headrace_reactor_passed_over_total",
+            "Records that led to no call, by reason (stale: refused by the reader rule).",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "headrace_reactor_in_flight", "Calls that run now.", AGENT, registry=registry
+        )
+        self.waiting = Gauge(
+            "headrace_reactor_waiting",
+            "Tasks that wait for their target's or tenant's limit.",
+            AGENT,
+            registry=registry,
+        )
+        self.breakers_open = Gauge(
+            "headrace_reactor_breakers_open",
+            "Providers that are not called because calls to them fail.",
             AGENT,
             registry=registry,
         )
@@ -192,6 +245,78 @@ class Rebuild:
         )
         self.seconds = Gauge(
             "headrace_rebuild_seconds", "Time since it started.", AGENT, registry=registry
+        )
+
+
+class Decisions:
+    """What deciders do; see `streams.runtime.decider`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decided = Counter(
+            "headrace_decisions_total",
+            "Commands decided, and timers fired, by code: accepted, or why not.",
+            (*AGENT, "code"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "headrace_decide_seconds",
+            "Time of one piece of work: a span of commands, or of events read back.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "headrace_decisions_in_flight",
+            "Decisions that are not read back yet.",
+            PARTITION,
+            registry=registry,
+        )
+        self.claims = Counter(
+            "headrace_claims_total",
+            "Claims of a partition's ownership that were sent.",
+            AGENT,
+            registry=registry,
+        )
+        self.abandoned = Counter(
+            "headrace_epochs_abandoned_total",
+            "Epochs of ownership that were given up, by reason.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.stale = Counter(
+            "headrace_stale_records_total",
+            "Records that the reader rule refused, by reason.",
+            (*AGENT, "reason"),
+            registry=registry,
+        )
+        self.replies_dropped = Counter(
+            "headrace_replies_dropped_total",
+            "Verdicts that could not be told; their senders ask later.",
+            AGENT,
+            registry=registry,
+        )
+        self.recovery = Histogram(
+            "headrace_recovery_seconds",
+            "From being given a partition to deciding its first command.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.snapshot_time = Gauge(
+            "headrace_snapshot_timestamp_seconds",
+            "When the newest snapshot was written (Unix time).",
+            PARTITION,
+            registry=registry,
+        )
+        self.snapshot_seconds = Histogram(
+            "headrace_snapshot_seconds",
+            "Time to write one snapshot.",
+            AGENT,
+            buckets=WORK_BUCKETS_S,
+            registry=registry,
+        )
+        self.snapshot_bytes = Gauge(
+            "headrace_snapshot_bytes", "Size of the newest snapshot.", PARTITION, registry=registry
         )
 
 
@@ -225,7 +350,9 @@ class Metrics:
         self.lag = Lag(registry)
         self.trouble = Trouble(registry)
         self.rebuild = Rebuild(registry)
+        self.reactors = Reactors(registry)
         self.api = Api(registry)
+        self.decisions = Decisions(registry)
 
     def agent(
         self,

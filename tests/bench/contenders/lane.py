@@ -19,7 +19,7 @@ import polars as pl
 from sinks.open import open_sink
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
-from streams.runtime.lane.service import LaneApp, Wiring, build_app
+from streams.runtime.lane.service import LaneApp, Wiring, build_app, lane
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings
@@ -63,7 +63,11 @@ async def run(records: int, store: str, folder: Path) -> Finish:
     folded = projection(topic(records), store)
     sink = Watched(open_sink(store, folded.model, settings), records)
     app = await build_app(
-        f"bench-{store}", [(folded, _wiring(settings, sink, folder))], _port(), folder
+        f"bench-{store}",
+        settings.kafka,
+        [lane(folded, _wiring(settings, sink, folder))],
+        free_port(),
+        folder,
     )
     loop = asyncio.get_running_loop()
     sink.done = lambda: loop.call_soon_threadsafe(app.end)
@@ -101,7 +105,7 @@ def _stored(sink: Sink) -> tuple[int, int]:
     return int(rows["clicks"].sum()), int(rows["cost_micros"].sum())
 
 
-def _port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
 from streams.runtime.outcome import Fate, Outcome
+from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.sink import ReadModel, Table, Upsert
+from streams.runtime.topic import Topic
 from tests.runtime.clicks import CLICKED, topic
 
 SCHEMA = fastavro.parse_schema(CLICKED.schema)
@@ -89,12 +91,22 @@ class Letterbox:
 class Bed:
     """A pump with everything around it in reach."""
 
-    def __init__(self, *, fold: Keep | None = None, journal: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fold: Any = None,
+        journal: Path | None = None,
+        of: Topic | None = None,
+        table: Table = TABLE,
+    ) -> None:
         self.fold = fold or Keep()
         self.store = MemoryStore()
-        model = ReadModel("test-keep", (TABLE,))
-        self.projection = Projection("test-keep", topic(), self.fold, model, "memory")
+        model = ReadModel("test-keep", (table,))
+        self.projection = Projection("test-keep", of or topic(), self.fold, model, "memory")
         self.sink = MemorySink(model, self.store)
+        self.schemas = MemorySource(
+            {n: one.schema for n, one in enumerate(self.projection.topic.records, 1)}
+        )
         self.outbox = Letterbox()
         self.stopping = threading.Event()
         self.restarts: list[tuple[Seat, Seat, int]] = []
@@ -103,17 +115,18 @@ class Bed:
         self.journal = Journal(journal) if journal else None
         self.pump = self.another(self.sink)
 
-    def another(self, sink: Any) -> Pump:
-        metrics = Metrics(CollectorRegistry())
+    def another(self, sink: Any, bounds: Callable[[Seat], LogBounds] | None = None) -> Pump:
+        self.registry = CollectorRegistry()
+        metrics = Metrics(self.registry)
         return Pump(
             self.projection,
             sink,
-            Decoder(self.projection.topic, MemorySource({1: CLICKED.schema})),
+            Decoder(self.projection.topic, self.schemas),
             self.outbox,
             metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
-            bounds=lambda _: self.bounds,
+            bounds=bounds or (lambda _: self.bounds),
             restart=lambda *restart: self.restarts.append(restart),
-            commit=lambda _, offset: self.commits.append(offset),
+            commit=lambda _, position: self.commits.append(position.next_offset),
             stopping=self.stopping,
             journal=self.journal,
         )
@@ -127,6 +140,22 @@ class Bed:
         """Offsets in the store."""
         frames = [frame["offset"] for frame in self.sink.rows(1, "clicks")]
         return sorted(pl.concat(frames).to_list()) if frames else []
+
+    def stale(self) -> dict[str, float]:
+        """Records that the reader rule refused, by reason, as metrics tell."""
+        return {
+            sample.labels["reason"]: sample.value
+            for family in self.registry.collect()
+            for sample in family.samples
+            if sample.name == "headrace_stale_rows_total"
+        }
+
+    @property
+    def position(self) -> Position:
+        """The stored position."""
+        position = self.sink.load(1, "test.clicks", 0)
+        assert position is not None
+        return position
 
     @property
     def next_offset(self) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from sinks.drivers.memory import MemorySink
 from streams.runtime.avro import RegistryUnavailable
+from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import Journal, Suspect
 from streams.runtime.lane.pump import FAILURES_MAX, FoldBroken, SpanLost
@@ -212,6 +213,36 @@ def test_another_topic_under_the_same_name_stops() -> None:
     bed.pump.process(span(bed.seat(), message(0)))
     bed.bounds = replace(bed.bounds, topic_id="id-2")
     with pytest.raises(LogMismatch, match="re-created"):
+        bed.seat()
+
+
+def test_a_position_that_moves_while_the_broker_is_asked_is_no_lost_tail() -> None:
+    """Another owner wrote between the two looks: what is old then is the look, not the log."""
+    bed = Bed()
+    bed.bounds = replace(bed.bounds, end=3)
+    other = bed.seat()
+    bed.pump.process(span(other, *map(message, range(3))))
+    asked = []
+
+    def ask(_: Seat) -> LogBounds:
+        asked.append(bed.bounds)
+        if len(asked) == 1:  # an answer that is old by the time it is used
+            old = replace(bed.bounds, end=2)
+            bed.bounds = replace(bed.bounds, end=9)
+            bed.pump.process(span(other, *map(message, range(3, 9))))
+            return old
+        return bed.bounds
+
+    heir = bed.another(bed.sink, bounds=ask)
+    assert heir.locate(Seat("test.clicks", 0)) == 9
+    assert len(asked) == 2
+
+
+def test_a_lost_tail_stops() -> None:
+    bed = Bed()
+    bed.pump.process(span(bed.seat(), *map(message, range(3))))
+    bed.bounds = replace(bed.bounds, end=2)
+    with pytest.raises(LogMismatch, match="its tail was lost"):
         bed.seat()
 
 

@@ -1,0 +1,153 @@
+"""Reads back the event partitions of a decider: one thread, one consumer, no group.
+
+Partitions come and go as they are owned; each is read from the offset it is asked for. Only this
+thread touches the consumer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from streams.runtime.decider.ports import Last
+from streams.runtime.decider.wire import Headers
+from streams.runtime.lane.errors import passing
+
+CONSUME_ROWS = 1_000
+POLL_MS = 10
+"""How long to wait for a record: also how punctual timers are."""
+OUT_MAX = 4
+"""How many reads may wait for the decider; then the fetcher's queue fills, and then the broker
+waits. There is no group that would miss the polls.
+"""
+
+_OFFSET, _VALUE, _HEADERS = Message.offset, Message.value, Message.headers
+
+
+class Echo:
+    """Records of one event partition, as an owner reads them. Empty: nothing has come for a while.
+
+    `partition` is -1 then.
+    """
+
+    def __init__(self, partition: int = -1, messages: Sequence[Message] = ()) -> None:
+        self.partition = partition
+        self._messages = messages
+        self.offsets: Sequence[int] = list(map(_OFFSET, messages))
+        self.values: Sequence[bytes | None] = list(map(_VALUE, messages))
+        self.headers: Sequence[Headers | None] = list(map(_HEADERS, messages))
+
+    def append_ms(self, at: int) -> int:
+        return int(self._messages[at].timestamp()[1])
+
+
+class EchoReader(threading.Thread):
+    """Hands over an `Echo` for each run of records; `done()` must be called for each."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        *,
+        hand: Callable[[Echo], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(name=f"echo-{topic}", daemon=True)
+        self._consumer = consumer
+        self._topic = topic
+        self._hand = hand
+        self._failed = failed
+        self._asked: deque[tuple[int, int | None]] = deque()
+        self._begins: dict[int, int] = {}
+        self._slots = threading.Semaphore(OUT_MAX)
+        self._stopping = threading.Event()
+        self.polled_s = time.monotonic()
+
+    def follow(self, partition: int, offset: int) -> None:
+        """Read a partition from an offset on."""
+        self._asked.append((partition, offset))
+
+    def leave(self, partition: int) -> None:
+        """Read a partition no longer; a last read of it may still come."""
+        self._asked.append((partition, None))
+
+    def done(self) -> None:
+        """One `Echo` is dealt with."""
+        self._slots.release()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.polled_s = time.monotonic()
+                while self._asked:
+                    self._turn_to(*self._asked.popleft())
+                self._deliver(self._poll())
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._consumer.close()
+
+    def _turn_to(self, partition: int, offset: int | None) -> None:
+        place = TopicPartition(self._topic, partition)
+        if partition in self._begins:
+            self._consumer.incremental_unassign([place])
+            del self._begins[partition]
+        if offset is not None:
+            place.offset = offset
+            self._consumer.incremental_assign([place])
+            self._begins[partition] = offset
+
+    def _poll(self) -> list[Message]:
+        if not self._begins:
+            self._stopping.wait(POLL_MS / 1000)
+            return []
+        first = self._consumer.poll(POLL_MS / 1000)
+        if first is None:  # an empty message is falsy, too
+            return []
+        messages = [first, *self._consumer.consume(CONSUME_ROWS - 1, timeout=0)]
+        if any(map(Message.error, messages)):
+            messages = [one for one in messages if not passing(one)]
+        return messages
+
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        if not messages:
+            self._give(Echo())
+        for partition, run in groupby(messages, Message.partition):
+            begins = self._begins.get(partition)
+            if begins is None:
+                continue
+            # A partition that was left and taken up again may show what was fetched before.
+            fresh = [one for one in run if one.offset() >= begins]
+            if fresh:
+                self._begins[partition] = fresh[-1].offset() + 1
+                self._give(Echo(partition, fresh))
+
+    def _give(self, echo: Echo) -> None:
+        while not self._slots.acquire(timeout=0.1):
+            if self._stopping.is_set():
+                return
+            self.polled_s = time.monotonic()  # the decider is what is slow
+        self._hand(echo)
+
+
+def record_at(consumer: Consumer, topic: str, partition: int, offset: int) -> Last | None:
+    """The record at an offset; None where the log has none there. Uses the consumer up."""
+    consumer.assign([TopicPartition(topic, partition, offset)])
+    until_s = time.monotonic() + 10.0
+    while time.monotonic() < until_s:
+        message = consumer.poll(0.5)
+        if message is None or passing(message):
+            continue
+        if message.offset() != offset:
+            return None
+        return Last(offset, message.value(), message.headers())
+    raise TimeoutError(f"{topic}/{partition}/{offset} cannot be read")

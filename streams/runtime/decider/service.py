@@ -1,0 +1,366 @@
+"""A decider as a Faust service: the shell around the pump.
+
+    command reader (group) ─┐
+                            ├─▶ channel ─▶ Faust agent ─▶ pump thread ─▶ producer
+    event reader (assigned) ┘                                └─▶ answers (Redis), snapshots
+
+Faust supervises; the readers are threads; owners and their state belong to the pump's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faust
+import structlog
+from confluent_kafka import KafkaException
+
+from streams.runtime import kafka
+from streams.runtime.avro import RegistryUnavailable, SchemaSource
+from streams.runtime.decider.answering import Answering
+from streams.runtime.decider.archive import Archive, Logs
+from streams.runtime.decider.codec import Codec, with_control_records
+from streams.runtime.decider.echo import Echo, EchoReader, record_at
+from streams.runtime.decider.filter import BrokenChain
+from streams.runtime.decider.folded import Folded, FoldFailed
+from streams.runtime.decider.outgoing import CONFIG, Outgoing
+from streams.runtime.decider.owner import Owner
+from streams.runtime.decider.ports import CommandsReplaced, Last, Phase
+from streams.runtime.decider.pump import (
+    Assigned,
+    Outside,
+    Pump,
+    Restored,
+    Revoked,
+    Work,
+)
+from streams.runtime.decider.rules import Decider
+from streams.runtime.decider.snapshot_store import SnapshotStore, StoreUnavailable
+from streams.runtime.decider.state import Image
+from streams.runtime.lane.bounds import LogMismatch
+from streams.runtime.lane.journal import Journal
+from streams.runtime.lane.reader import Reader
+from streams.runtime.lane.service import LaneApp
+from streams.runtime.lane.span import Seat, Span
+from streams.runtime.metrics import Metrics
+from streams.runtime.metrics.decider import DeciderMetrics
+from streams.runtime.position import FilterState
+from streams.runtime.settings import Kafka
+
+BROKER_TIMEOUT_S = 10.0
+STUCK_AFTER_S = 120.0
+TELL_S = 1.0
+RETRY_S = 0.5
+NEVER_IDLE_MS = 2**31
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class DeciderWiring:
+    """What the deciders of a worker share. `schema_ids` has the ids of both topics' records by
+    topic and full name.
+    """
+
+    system: str
+    kafka: Kafka
+    schemas: SchemaSource
+    schema_ids: Mapping[str, Mapping[str, int]]
+    redis_url: str
+    snapshots: SnapshotStore
+    metrics: Metrics
+    journals: Path
+    crashed: bool = False
+
+
+class Deciding(faust.Service):  # type: ignore[misc]
+    """Runs one decider in this process, for the partitions that its group gives it."""
+
+    def __init__(self, app: LaneApp, decider: Decider, wiring: DeciderWiring) -> None:
+        super().__init__(loop=app.loop)
+        if decider.commands.partitions != decider.events.partitions:
+            raise ValueError(f"{decider.name}: commands and events have other partition counts")
+        self.decider = decider
+        self.name = decider.name
+        self.failure: BaseException | None = None
+        self._app = app
+        self._wiring = wiring
+        self._stopping = threading.Event()
+        self._channel = app.channel(maxsize=0)  # bounded by what the readers may have out
+        self._admin = kafka.admin(wiring.kafka)
+        self._archive = Archive(decider, wiring.snapshots)
+        self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")
+        self._background = ThreadPoolExecutor(2, thread_name_prefix=f"snapshots-{decider.name}")
+        self._saving: set[int] = set()
+        self._assigned_s: dict[int, float] = {}
+        self._told_s = 0.0
+        self._logs: dict[int, Logs] = {}
+        self.metrics = wiring.metrics.agent(
+            decider.name, system=wiring.system, topic=decider.commands.name, store="log"
+        )
+        labels = (wiring.system, decider.name, decider.commands.name)
+        self.decisions = DeciderMetrics(wiring.metrics, labels)
+        self._answering = Answering(wiring.redis_url, self.decisions.dropped)
+        self._reader = self._command_reader()
+        self._echoes = EchoReader(
+            kafka.consumer(wiring.kafka, f"{decider.name}.events"),
+            decider.events.name,
+            hand=self._hand,
+            failed=self._failed,
+        )
+        self.pump = self._pump()
+        app.agent(self._channel, name=decider.name)(self._agent())
+
+    def _command_reader(self) -> Reader:
+        return Reader(
+            kafka.consumer(self._wiring.kafka, self.decider.name),
+            self.decider.commands.name,
+            locate=self._locate,
+            hand=self._hand,
+            failed=self._failed,
+            left=lambda partitions: self._hand(Revoked(partitions)),
+            ends=self.metrics.log_end,
+            rows_max=self.decider.in_flight_max,
+            linger_ms=0,
+            idle_ms=NEVER_IDLE_MS,
+        )
+
+    def _pump(self) -> Pump:
+        wiring, decider = self._wiring, self.decider
+        ids = wiring.schema_ids
+        events = with_control_records(decider.events)
+        return Pump(
+            decider,
+            (
+                Codec(decider.commands, wiring.schemas, ids[decider.commands.name]),
+                Codec(events, wiring.schemas, ids[events.name]),
+            ),
+            Outgoing(events.name, lambda: kafka.producer(wiring.kafka, **CONFIG)),
+            self._journal,
+            outside=Outside(
+                restore=self._restore,
+                follow=self._echoes.follow,
+                leave=self._echoes.leave,
+                restart=self._restart,
+                span_done=self._reader.done,
+                echo_done=self._echoes.done,
+                answer=self._answering.tell,
+                snapshot=self._save,
+                polled_s=lambda: self._reader.polled_s,
+            ),
+            writer=f"{socket.gethostname()}/{os.getpid()}",
+        )
+
+    # -- Faust ----------------------------------------------------------------------------------
+
+    def _agent(self) -> Callable[[Any], Any]:
+        async def decide(works: Any) -> None:
+            async for work in works:
+                try:
+                    await asyncio.wrap_future(self._executor.submit(self._process, work))
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:  # Polars panics are no Exceptions
+                    self._end(error)
+
+        return decide
+
+    async def on_start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._app.flow_control.resume()  # Faust's consumer would do this; it is off
+
+    @faust.Service.task  # type: ignore[untyped-decorator]
+    async def _begin(self) -> None:
+        """Start reading once the agent listens: a channel without listeners drops silently."""
+        while not self._channel.subscriber_count:
+            await self.sleep(0.01)
+        self._answering.start()
+        self._echoes.start()
+        self._reader.start()
+        if self.decider.standby:
+            everything = range(self.decider.events.partitions)
+            await asyncio.wrap_future(self._executor.submit(self.pump.stand_by, everything))
+
+    async def on_stop(self) -> None:
+        """Stop deciding; what is in flight may land and is then answered by the next owner."""
+        self._stopping.set()
+        self._reader.stop()
+        self._echoes.stop()
+        self._executor.submit(self.pump.close)
+        await asyncio.to_thread(self._executor.shutdown)
+        self._reader.abandon()
+        for thread in (self._reader, self._echoes):
+            if thread.is_alive():
+                await asyncio.to_thread(thread.join, BROKER_TIMEOUT_S)
+        await asyncio.to_thread(self._background.shutdown)
+        if self._answering.is_alive():
+            await asyncio.to_thread(self._answering.stop)
+        self._journal.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every partition that the group gave to this process is being decided."""
+        owners = [desk.owner for desk in list(self.pump.desks.values()) if desk.seat is not None]
+        owning = all(owner is not None and owner.phase is Phase.OWNING for owner in owners)
+        return self._reader.joined and owning and not self.stuck
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a reader's thread has died or has not turned for long."""
+        quiet_s = time.monotonic() - min(self._reader.polled_s, self._echoes.polled_s)
+        return self.failure is not None or quiet_s > STUCK_AFTER_S
+
+    # -- the pump's thread ----------------------------------------------------------------------
+
+    def _process(self, work: Work) -> None:
+        if self._stopping.is_set():
+            return
+        began = time.monotonic()
+        match work:
+            case Revoked(partitions):
+                for partition in partitions:
+                    self.decisions.forget(partition)
+                self.metrics.revoked(partitions)
+            case Assigned(seat):
+                self._assigned_s[seat.partition] = began
+                self.metrics.assigned([seat.partition])
+        try:
+            self.pump.process(work)
+        except (BrokenChain, FoldFailed, CommandsReplaced) as error:
+            raise LogMismatch(f"{self.name}: {error}") from error
+        except RegistryUnavailable as error:
+            # Nothing was decided of it; the process starts anew and reads it again.
+            raise ConnectionError(f"the registry is needed for a new schema: {error}") from error
+        if not (isinstance(work, Echo) and work.partition < 0):
+            self.decisions.worked(time.monotonic() - began)
+        if began - self._told_s >= TELL_S:
+            self._tell(began)
+
+    def _tell(self, now_s: float) -> None:
+        """Report, and publish the next command's offset for lag tools."""
+        self._told_s = now_s
+        for desk in self.pump.desks.values():
+            owner = desk.owner
+            if owner is None or desk.seat is None:
+                continue
+            self._tell_of(owner)
+            if owner.phase is Phase.OWNING:
+                following = owner.folded.filter.source_offset + 1
+                self._reader.commit(owner.partition, following)
+                self.metrics.progress(
+                    owner.partition, following, watermark_ms=0, appended_ms=owner.folded.clock_ms
+                )
+                if (since := self._assigned_s.pop(owner.partition, None)) is not None:
+                    self.decisions.recovered(now_s - since)
+
+    def _tell_of(self, owner: Owner) -> None:
+        tally = owner.tally
+        totals = {
+            "decided": tally.decided,
+            "stale": tally.stale,
+            "abandoned": tally.abandoned,
+        }
+        self.decisions.tell(owner.partition, owner.in_flight, tally.claims, totals)
+
+    def _restart(self, seat: Seat, fresh: Seat, offset: int) -> None:
+        """A10: the commands from the next one on, or not at all."""
+        bounds = kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
+        if not bounds.start <= offset <= bounds.end:
+            raise LogMismatch(
+                f"{self.name} on {seat.name}: the next command to decide is at offset {offset}, "
+                f"but the log has {bounds.start} to {bounds.end}: commands were deleted undecided, "
+                "or the topic was re-created. Check the topic; restore it, or begin new topics"
+            )
+        self._reader.restart(seat, fresh, offset)
+
+    def _restore(self, partition: int) -> None:
+        self._background.submit(self._restored, partition)
+
+    def _save(self, partition: int, image: Image, filter_state: FilterState, last: Last) -> None:
+        if partition not in self._saving:  # else the store is slow, and a later one will do
+            self._saving.add(partition)
+            self._background.submit(self._saved, partition, image, filter_state, last)
+
+    # -- the background thread ------------------------------------------------------------------
+
+    def _restored(self, partition: int) -> None:
+        """Find the state to begin with; waits while broker or store are down."""
+        while not self._stopping.is_set():
+            try:
+                folded, logs = self._found(partition)
+            except (KafkaException, StoreUnavailable, TimeoutError) as error:
+                log.warning("waiting", agent=self.name, partition=partition, error=str(error))
+                self._stopping.wait(RETRY_S)
+            except BaseException as error:
+                self._failed(error)
+                return
+            else:
+                self._logs[partition] = logs
+                self._hand(Restored(partition, folded, logs.commands_topic_id))
+                return
+
+    def _found(self, partition: int) -> tuple[Folded, Logs]:
+        topics = self.decider.commands.name, self.decider.events.name
+        commands, events = (
+            kafka.log_bounds(self._admin, topic, partition, BROKER_TIMEOUT_S) for topic in topics
+        )
+        logs = Logs(commands.topic_id, events.topic_id, events.start, events.end)
+        folded = self._archive.newest(partition, logs, lambda at: self._record_at(partition, at))
+        if folded.next_offset < events.start:
+            raise LogMismatch(
+                f"{self.name} on {topics[1]}/{partition}: no usable snapshot, and retention has "
+                f"deleted the events before offset {events.start}. Restore a snapshot, or set "
+                "retention.ms=-1 before it is too late"
+            )
+        return folded, logs
+
+    def _record_at(self, partition: int, offset: int) -> Last | None:
+        consumer = kafka.consumer(self._wiring.kafka, f"{self.name}.events")
+        try:
+            return record_at(consumer, self.decider.events.name, partition, offset)
+        finally:
+            consumer.close()
+
+    def _saved(self, partition: int, image: Image, filter_state: FilterState, last: Last) -> None:
+        try:
+            logs = self._logs[partition]
+            written = self._archive.keep(partition, image, filter_state, last, logs)
+            self.decisions.snapshot(partition, written.size, written.seconds)
+        except StoreUnavailable as error:
+            log.warning("snapshot not kept", agent=self.name, error=str(error))
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._saving.discard(partition)
+
+    # -- any thread -----------------------------------------------------------------------------
+
+    def _locate(self, seat: Seat) -> int:
+        """Where the reader begins: at the end, until the owner knows the next command."""
+        self._hand(Assigned(seat))
+        bounds = kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
+        return bounds.end
+
+    def _hand(self, work: Work | Span) -> None:
+        asyncio.run_coroutine_threadsafe(self._channel.put(work), self._loop)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._stopping.is_set():
+            self._loop.call_soon_threadsafe(self._end, error)
+
+    def _end(self, error: BaseException) -> None:
+        """An error that nobody expected ends the worker; its supervisor starts another."""
+        if self.failure is None and not self._stopping.is_set():
+            self.failure = error
+            log.error("decider failed", agent=self.name, exc_info=error)
+            self._app.end(error)
