@@ -52,8 +52,7 @@ ROUTERS = (
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
-    telemetry.writes,
-    telemetry.router,
+    *telemetry.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from api.routes.telemetry import alerts, ingest, logs, metrics
+from api.routes.telemetry.ingest import ENCODED
 
-from api.routes.telemetry import alerts, logs, metrics
-from api.routes.telemetry.ingest import ENCODED, reports
-from api.routes.telemetry.ingest import router as writes
+ROUTERS = (
+    ingest.router,
+    ingest.reports,
+    logs.router,
+    metrics.router,
+    metrics.engine,
+    alerts.router,
+)
 
-router = APIRouter()
-for _part in (reports, logs.router, metrics.router, metrics.engine, alerts.router):
-    router.include_router(_part)
-
-__all__ = ["ENCODED", "router", "writes"]
+__all__ = ["ENCODED", "ROUTERS"]
