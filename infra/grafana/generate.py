@@ -9,7 +9,7 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, leaderboard, notifications, payments
+from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
@@ -19,6 +19,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "leaderboard": leaderboard.dashboard,
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
+    "telemetry": telemetry.dashboard,
 }
 
 

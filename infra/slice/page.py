@@ -32,7 +32,7 @@ def page(name: str) -> str:
     system = catalog.load(name)
     lines = [f"# {system.title}", "", _about(system), "", "## Where it lives", ""]
     lines += ["| question | place |", "|---|---|"]
-    lines += [f"| {question} | `{place_of(place.format(name))}` |" for question, place in PLACES]
+    lines += [f"| {question} | `{located(place, name)}` |" for question, place in PLACES]
     lines += ["", "## Events", ""]
     for topic in topics_of(name):
         lines += _topic(topic)
@@ -54,14 +54,16 @@ def write(names: tuple[str, ...] = catalog.SYSTEMS) -> list[Path]:
     return changed
 
 
+def located(place: str, name: str) -> str:
+    """Where a system has its part: a module, or a package of that name."""
+    path = place.format(name)
+    package = path.removesuffix(".py") + "/"
+    return package if not (ROOT / path).exists() and (ROOT / package).is_dir() else path
+
+
 def _about(system: System) -> str:
-    return (inspect.getdoc(import_module(f"streams.{system.name}")) or "").strip()
-
-
-def place_of(path: str) -> str:
-    """A module's path, or the folder that it has become."""
-    folder = path.removesuffix(".py")
-    return f"{folder}/" if folder != path and (ROOT / folder).is_dir() else path
+    text = inspect.getdoc(import_module(f"streams.{system.name}")) or ""
+    return text.strip()
 
 
 def _topic(topic: Topic) -> list[str]:
