@@ -22,23 +22,28 @@ from api import commands, health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
-from api.positions import AppliedSource, Waiting
-from api.replies import RedisReplies
+from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, leaderboard, payments
+from api.routes import ads, leaderboard, notifications, payments, telemetry
+from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
+from connectors.replies import RedisReplies
+from connectors.telemetry.intake import Intake
 from schemas import catalog
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
+from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
 from sinks.payments import BOOKS as PAYMENT_BOOKS
 from sinks.payments.books import BookReader
 from sinks.payments.payments import PaymentReader
+from sinks.telemetry.open import open_telemetry
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
@@ -53,6 +58,10 @@ ROUTERS = (
     leaderboard.scores,
     leaderboard.router,
     *payments.ROUTERS,
+    notifications.sending,
+    notifications.router,
+    notifications.callbacks,
+    *telemetry.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
 
@@ -105,7 +114,7 @@ def create_app(
 
     # Starlette puts the one added last outermost: read upwards.
     app.add_middleware(Admission, limits=limits)
-    app.add_middleware(Receipt, limits=limits)
+    app.add_middleware(Receipt, limits=limits, encoded=telemetry.ENCODED)
     app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
     app.add_middleware(Headers, limits=limits)
     app.add_middleware(Responder, durations=metrics.api.request)
@@ -154,7 +163,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
 
 
 @asynccontextmanager
-async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSource]]:
+async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
     """The readers of all systems, by the names their routes ask for. Each connects at its first
     read, so the API starts, and takes writes, without the stores.
     """
@@ -167,6 +176,16 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
         opened.push_async_callback(boards.close)
         books = open_cassandra_reader(PAYMENT_BOOKS, settings)
         opened.push_async_callback(books.close)
+        trail = NotificationsReader(
+            open_redis_reader(TRAIL, settings), open_redis_reader(DELIVERIES, settings)
+        )
+        opened.push_async_callback(trail.close)
+        texts = TemplatesReader(open_redis_reader(TEMPLATES, settings))
+        opened.push_async_callback(texts.close)
+        logs = await opened.enter_async_context(open_telemetry(settings))
+        promql = httpx.AsyncClient(base_url=settings.prometheus.url, timeout=QUERY_TIMEOUT_S)
+        opened.push_async_callback(promql.aclose)
+        intake = Intake.configured(settings.telemetry, logs["telemetry-metrics"])
         yield {
             "ads": windows,
             "ads-history": history,
@@ -174,6 +193,11 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, AppliedSou
             "leaderboard": boards,
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
+            "notifications": trail,
+            "notifications-templates": texts,
+            "telemetry-intake": intake,
+            "telemetry-promql": promql,
+            **logs,
         }
 
 

@@ -33,7 +33,7 @@ SUBJECT_CHARS_MAX = 256
 OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths without a token. `/metrics` has its own rule: loopback only."""
 
-SIGNED = ("/v1/payment-webhooks",)
+SIGNED = ("/v1/payment-webhooks", "/v1/notification-callbacks/")
 """Begins of paths whose routes check a signature over the body instead of a token."""
 
 READ = "read"

@@ -52,11 +52,15 @@ class Receipt:
     """Takes in the whole body before the application sees the request.
 
     The size is counted on what arrives, so a missing or false Content-Length changes nothing.
-    Compressed bodies are refused (415): a few kilobytes of them can be gigabytes.
+    Compressed bodies are refused (415), since a few kilobytes of them can be gigabytes, but for
+    the paths in `encoded`, whose routes bound what they decode.
     """
 
-    def __init__(self, app: ASGIApp, limits: ApiLimits) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: ApiLimits, encoded: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
+        self._encoded = encoded
         self._bytes_max = limits.body_bytes_max
         self._deadline_s = limits.receipt_timeout_ms / 1_000
 
@@ -65,7 +69,8 @@ class Receipt:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding != b"identity" and scope["path"] not in self._encoded:
             raise Problem(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 "compressed-body",

@@ -11,8 +11,8 @@ from prometheus_client import Counter
 
 from api.auth import Verifier
 from api.limits import Rate
-from api.replies import NoReplies, Replies
 from connectors.producer import EventProducer, Headers, RecordMetadata
+from connectors.replies import NoReplies, Replies
 from schemas.catalog import system_of
 
 

@@ -16,7 +16,7 @@ from schemas.catalog import topics_of
 from schemas.generate.declaration import SCHEMAS, SchemaFile, SystemDeclaration, declared
 from schemas.generate.render import topic_constant
 from streams.runtime.decider.records import CONTROL_RECORDS
-from streams.runtime.topic import RecordType, Topic
+from streams.runtime.topic import RecordType, Topic, retry_topic
 
 DOCUMENT = SCHEMAS / "asyncapi.json"
 VERSION = "0.1.0"
@@ -85,6 +85,11 @@ def _channels(topic: Topic) -> Iterator[tuple[str, _Json]]:
     if topic.event_time is not None:
         what = f"Rows of {topic.name} that came after the allowed lateness."
         yield topic.late, _channel(topic.late, what, topic, side)
+    for reactor, delays_ms in topic.retries.items():
+        for delay_ms in delays_ms:
+            name = retry_topic(reactor, delay_ms)
+            what = f"Records of {topic.name} that wait for another try of {reactor}."
+            yield name, _channel(name, what, topic, side)
 
 
 def _channel(name: str, doc: str, topic: Topic, configuration: _Json) -> _Json:

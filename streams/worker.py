@@ -23,6 +23,7 @@ from sinks.open import open_sink
 from streams import catalog
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
+from streams.runtime.decider.filter import BrokenChain
 from streams.runtime.decider.rules import Decider
 from streams.runtime.decider.service import DeciderWiring, Deciding
 from streams.runtime.decider.snapshot_store import open_store
@@ -37,6 +38,9 @@ from streams.runtime.reactor.service import Reacting, ReactorWiring
 from streams.runtime.settings import Settings, home
 from streams.runtime.sink import Sink
 from streams.runtime.supervisor import EXIT_DECISION, crashed
+
+DECISIONS = (LogMismatch, UnknownTopic, BrokenChain)
+"""Errors that a person must decide on; a restart would meet them again."""
 
 log = structlog.get_logger()
 
@@ -71,7 +75,7 @@ async def serve(
     if error is None:
         return 0
     log.error("worker ends", error=str(error), kind=type(error).__name__)
-    return EXIT_DECISION if isinstance(error, (LogMismatch, UnknownTopic)) else 1
+    return EXIT_DECISION if isinstance(error, DECISIONS) else 1
 
 
 def maker(system: System, agent: catalog.AnyAgent, slot: int, settings: Settings) -> MakeAgent:

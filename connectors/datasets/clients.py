@@ -5,6 +5,7 @@ The clients know the user's mirrors, proxies and credentials; nothing here names
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,19 @@ def by_apt(package: str, members: Sequence[str], folder: Path) -> None:
             keep(source.read_bytes(), folder / member)
 
 
+def by_go(module: str, members: Sequence[str], folder: Path) -> None:
+    """Download a Go module, `path@version`, and copy members. Raises `Unavailable`."""
+    if shutil.which("go") is None:
+        raise Unavailable(f"{module} is a Go module and there is no go here")
+    with tempfile.TemporaryDirectory() as name:
+        told = run("go", "mod", "download", "-json", module, cwd=Path(name))
+    source = Path(json.loads(told)["Dir"])
+    for member in members:
+        if not (source / member).is_file():
+            raise Unavailable(f"{module} has no file {member}")
+        keep((source / member).read_bytes(), folder / member)
+
+
 def extract(archive: Path, members: Sequence[str], folder: Path) -> None:
     """Write members of a wheel or of a source distribution below `folder`."""
     try:
@@ -82,10 +96,10 @@ def keep(content: bytes, file: Path) -> None:
     fresh.replace(file)
 
 
-def run(*command: str, cwd: Path) -> None:
-    """Run a client; its last line of error is the reason in `Unavailable`."""
+def run(*command: str, cwd: Path) -> str:
+    """What a client prints; its last line of error is the reason in `Unavailable`."""
     try:
-        subprocess.run(  # noqa: S603 -- fixed commands
+        return subprocess.run(  # noqa: S603 -- fixed commands
             command,
             cwd=cwd,
             check=True,
@@ -93,7 +107,7 @@ def run(*command: str, cwd: Path) -> None:
             text=True,
             timeout=CLIENT_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
-        )
+        ).stdout
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.splitlines() if line.strip()]
         reason = next((line for line in lines if "ERROR" in line or line.startswith("E:")), "")

@@ -38,6 +38,9 @@ VERBS: dict[str, dict[str, Verb]] = {
         "demo": Verb("demo", "app", "Run the systems with live traffic and show them working."),
         "worker": Verb("worker", "app", "Run the agents of some systems."),
         "api": Verb("api", "app", "Serve the HTTP API."),
+        "simulate": Verb("simulate", "app", "Run a provider of mail, SMS or push to try things."),
+        "tail": Verb("tail", "app", "Follow log files and send their lines."),
+        "alerts": Verb("alerts", "app", "Evaluate alert rules over the log, or over its past."),
         "token": Verb("token", "app", "Issue a token for the local API."),
     },
     "The log": {

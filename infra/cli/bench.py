@@ -19,12 +19,16 @@ BENCHMARKS = {
     "lane": "Plain Faust, the lane with all guarantees, and consume() alone on one topic.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
     "decider": "Decisions a second of one partition, and restoring a snapshot.",
+    "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
+    "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
     "latency": ("kafka", "registry", "redis"),
     "decider": ("kafka", "registry", "redis"),
+    "commands": ("kafka", "registry", "redis"),
+    "notifications": ("kafka", "registry", "redis"),
     "rebuild": ("kafka", "registry", "redis", "clickhouse"),
 }
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import processes
+from infra.demo import notifications, processes
+from infra.demo.compare import Check
+from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
 from infra.demo.steps import Demo
+from infra.local.home import Home
 from streams.runtime.settings import Settings, home
 
 app = typer.Typer(add_completion=False)
@@ -56,11 +60,15 @@ def demo(
 
       headrace demo ads --scale 20
 
+      headrace demo payments
+
       headrace demo --stay
 
     """
     began = time.monotonic()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_COLUMNS)
+    if names and STORIES.keys() & set(names):
+        _story(names, scale, console)
     run = Demo(names or list(SCENARIOS), scale, console)
     run.data()
     settings = run.servers(keep=keep, reset=reset)
@@ -87,24 +95,62 @@ def demo(
     raise typer.Exit(0 if all(check.ok for check in run.checks) else 1)
 
 
+def _story(names: list[str], scale: int, console: Console) -> NoReturn:
+    """A demo of its own: driven by commands through the API, not by public events."""
+    if len(names) > 1:
+        own = " and ".join(sorted(STORIES))
+        raise typer.BadParameter(f"{own} have demos of their own: give one name")
+    began = time.monotonic()
+    checks, what = STORIES[names[0]](scale, console)
+    _table(checks, console)
+    _verdict(checks, console, what, time.monotonic() - began)
+    raise typer.Exit(0 if all(check.ok for check in checks) else 1)
+
+
+def _payments(scale: int, console: Console) -> tuple[list[Check], str]:
+    run = Money(console, transfers=TRANSFERS * scale)
+    run.run()
+    return run.checks, f"{run.transfers:,} transfers"
+
+
+def _notifications(scale: int, console: Console) -> tuple[list[Check], str]:
+    return notifications.run(console, Home.default()), "a day of delayed flights"
+
+
+STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "notifications": _notifications,
+    "payments": _payments,
+}
+"""Demos of systems that decide: what was compared, and what was done. One at a time, by name."""
+
+
 def _summary(run: Demo, console: Console, elapsed_s: float) -> None:
     """One line per table, and the verdict."""
+    _table(run.checks, console)
+    _verdict(run.checks, console, f"{run.flow.sent.total():,} events", elapsed_s)
+
+
+def _table(checks: list[Check], console: Console) -> None:
     console.rule("[bold]Summary[/]", align="left")
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name, justify in (("what", "left"), ("compared", "right"), ("different", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
     table.add_column("")
-    for where in dict.fromkeys(check.where for check in run.checks):
-        checks = [check for check in run.checks if check.where == where]
-        bad = sum(not check.ok for check in checks)
+    for where in dict.fromkeys(check.where for check in checks):
+        found = [check for check in checks if check.where == where]
+        bad = sum(not check.ok for check in found)
         verdict = "[bold red]DIFFERENT[/]" if bad else "[green]OK[/]"
-        table.add_row(where, str(len(checks)), str(bad), verdict)
+        table.add_row(where, str(len(found)), str(bad), verdict)
     console.print(table)
-    bad = sum(not check.ok for check in run.checks)
+    for check in (check for check in checks if not check.ok):
+        console.print(f"  {check}", highlight=False, markup=False)
+
+
+def _verdict(checks: list[Check], console: Console, what: str, elapsed_s: float) -> None:
+    bad = sum(not check.ok for check in checks)
     verdict = f"[bold red]{bad} of them DIFFERENT[/]" if bad else "[bold green]all equal[/]"
     console.print(
-        f"{run.flow.sent.total():,} events, {len(run.checks)} comparisons: {verdict}, "
-        f"in {elapsed_s:.0f} s",
+        f"{what}, {len(checks)} comparisons: {verdict}, in {elapsed_s:.0f} s",
         highlight=False,
     )
 

@@ -36,13 +36,14 @@ def list_topics(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([_summary(t) for t in declared_topics], indent=2))
         return
-    titles = ("topic", "records", "key", "parts", "kept", "late until")
+    titles = ("topic", "records", "key", "parts", "kept", "late until", "with it")
     columns = [Column(title, overflow="fold") for title in titles]
     table = Table(*columns, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for t in declared_topics:
         records = "\n".join(r.name for r in t.records)
         kept, lateness = _duration(t.retention_ms), _duration(t.allowed_lateness_ms)
-        table.add_row(t.name, records, t.key, str(t.partitions), kept, lateness)
+        with_it = "\n".join(name.removeprefix(t.name) for name in derived(t))
+        table.add_row(t.name, records, t.key, str(t.partitions), kept, lateness, with_it)
     Console().print(table)
 
 

@@ -54,14 +54,14 @@ def ads(settings: Settings, recount: Ads) -> Iterator[Check]:
             ("minutes", ("campaign_id", "ad_id", "minute_ms")),
             ("hours", ("campaign_id", "hour_ms")),
         ):
-            stored = _stored(sink, table, lambda part, key=key: _summed(part, key, TOTALS))  # type: ignore[misc]
+            stored = stored_in(sink, table, lambda part, key=key: _summed(part, key, TOTALS))  # type: ignore[misc]
             stored = _summed(stored, key, TOTALS)
             expected: pl.DataFrame = getattr(recount, table)
-            yield from _tables(f"ads-windows {table}", expected, stored, key, TOTALS)
-        yield from _fates("ads-windows", recount.fates, sink)
-        yield _late(settings, projection.topic, recount.fates["late"])
+            yield from tables_of(f"ads-windows {table}", expected, stored, key, TOTALS)
+        yield from fates_of("ads-windows", recount.fates, sink)
+        yield late_of(settings, projection.topic, recount.fates["late"])
     with opened("ads-events", settings) as (_, sink):
-        yield from _fates("ads-events", recount.fates, sink)
+        yield from fates_of("ads-events", recount.fates, sink)
         yield from _events(sink, recount)
 
 
@@ -74,16 +74,16 @@ def _events(sink: Sink, recount: Ads) -> Iterator[Check]:
         named = part.with_columns(minute.alias("minute_ms"), pl.lit(1, pl.Int64).alias("rows"))
         return _summed(named, key, ("rows", "cost_micros"))
 
-    stored = _summed(_stored(sink, "events", rows), key, ("rows", "cost_micros"))
+    stored = _summed(stored_in(sink, "events", rows), key, ("rows", "cost_micros"))
     by_kind = _summed(stored, ("kind", "fate"), ("rows",))
-    yield from _tables("ads-events", recount.kinds, by_kind, ("kind", "fate"), ("rows",))
+    yield from tables_of("ads-events", recount.kinds, by_kind, ("kind", "fate"), ("rows",))
     click = pl.col("kind") == "click"
     minutes = stored.filter(pl.col("fate") == "applied").with_columns(
         pl.when(click).then(0).otherwise("rows").alias("impressions"),
         pl.when(click).then("rows").otherwise(0).alias("clicks"),
     )
     by = ("campaign_id", "ad_id", "minute_ms")
-    yield from _tables(
+    yield from tables_of(
         "ads-events minutes", recount.minutes, _summed(minutes, by, TOTALS), by, TOTALS
     )
 
@@ -95,12 +95,12 @@ def leaderboard(settings: Settings, recount: Scores) -> Iterator[Check]:
             ("all", BOARD, recount.boards),
             ("periods", PERIOD, recount.periods),
         ):
-            stored = _stored(sink, table, lambda part: part)
-            yield from _tables(
+            stored = stored_in(sink, table, lambda part: part)
+            yield from tables_of(
                 f"leaderboard {table}", expected, stored, key, ("score", "reached_ms")
             )
-        yield from _fates("leaderboard", recount.fates, sink)
-        yield _late(settings, projection.topic, recount.fates["late"])
+        yield from fates_of("leaderboard", recount.fates, sink)
+        yield late_of(settings, projection.topic, recount.fates["late"])
 
 
 def counts(sink: Sink) -> Counter[str]:
@@ -111,7 +111,7 @@ def counts(sink: Sink) -> Counter[str]:
     return total
 
 
-def _stored(
+def stored_in(
     sink: Sink, table: str, reduced: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> pl.DataFrame:
     """A table of the live version, every frame reduced as it comes, many small ones at a time."""
@@ -132,7 +132,7 @@ def _summed(rows: pl.DataFrame, key: tuple[str, ...], values: tuple[str, ...]) -
     return rows.group_by(key).agg(pl.col(name).sum() for name in values)
 
 
-def _tables(
+def tables_of(
     where: str,
     expected: pl.DataFrame,
     stored: pl.DataFrame,
@@ -151,13 +151,14 @@ def _tables(
             yield Check(where, name, int(expected[name].sum()), int(stored[name].sum()))
 
 
-def _fates(agent: str, expected: Mapping[str, int], sink: Sink) -> Iterator[Check]:
+def fates_of(agent: str, expected: Mapping[str, int], sink: Sink) -> Iterator[Check]:
+    """Rows by fate, as the live positions say."""
     found = counts(sink)
     for fate in sorted({*expected, *found}):
         yield Check(f"{agent} fates", fate, expected.get(fate, 0), found.get(fate, 0))
 
 
-def _late(settings: Settings, topic: Topic, expected: int) -> Check:
+def late_of(settings: Settings, topic: Topic, expected: int) -> Check:
     """The late side output holds every late row."""
     side = rows_of(kafka.admin(settings.kafka), topic.late, topic.partitions)
     return Check(topic.late, "records", expected, side)

@@ -86,21 +86,21 @@ def about_ads(recount: Ads) -> list[Question]:
         Question(
             "a month's totals: as the stream counted, and counted again from all events",
             "/v1/ads/totals",
-            _span(*month),
+            span_of(*month),
             {"stream": totals, "recount": totals, "difference": dict.fromkeys(TOTALS, 0)},
             lambda found: found,
         ),
         Question(
             "its best campaigns",
             "/v1/ads/campaigns/top",
-            {**_span(*month), "n": 3},
+            {**span_of(*month), "n": 3},
             clicks,
             _each("clicks"),
         ),
         Question(
             f"the busiest hour of {busiest.campaign}, by minute",
             f"/v1/ads/campaigns/{busiest.campaign}/minutes",
-            _span(busiest.start_ms, busiest.start_ms + HOUR),
+            span_of(busiest.start_ms, busiest.start_ms + HOUR),
             _by_minute(minutes, busiest.campaign, busiest.start_ms, HOUR),
             _minutes,
         ),
@@ -126,14 +126,14 @@ def _one_day(recount: Ads) -> list[Question]:
         Question(
             f"the best ads of {campaign} on {_instant(start)[:10]}",
             f"/v1/ads/campaigns/{campaign}/ads/top",
-            {**_span(start, start + DAY), "n": 3},
+            {**span_of(start, start + DAY), "n": 3},
             ads["clicks"].head(3).to_list(),
             _each("clicks"),
         ),
         Question(
             "and what came too late to be counted that day",
             f"/v1/ads/campaigns/{campaign}/adjustments",
-            _span(start, start + DAY),
+            span_of(start, start + DAY),
             _by_minute(recount.too_late, campaign, start, DAY),
             _minutes,
         ),
@@ -226,7 +226,8 @@ def _minutes(rows: Any) -> list[dict[str, int]]:
     return [{name: row[name] for name in ("start_ms", *TOTALS)} for row in rows]
 
 
-def _span(start_ms: int, stop_ms: int) -> dict[str, str | int]:
+def span_of(start_ms: int, stop_ms: int) -> dict[str, str | int]:
+    """A span as parameters."""
     return {"from": _instant(start_ms), "to": _instant(stop_ms)}
 
 

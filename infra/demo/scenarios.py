@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from connectors import access_log
-from connectors.datasets import DATASETS, fetch, flights, open_bandit
-from infra.demo import compare, questions, recount, sources
+from connectors.datasets import DATASETS, fetch, flights, open_bandit, service_logs
+from infra.demo import compare, lines, questions, recount, sources
 from infra.demo.compare import Check
 from infra.demo.questions import Question
 from infra.demo.sources import Traffic
@@ -55,6 +55,16 @@ SCENARIOS = {
         compare.leaderboard,
         questions.about_leaderboard,
     ),
+    "telemetry": Scenario(
+        "telemetry",
+        (
+            ("access-log", lines.from_access_log),
+            ("service-logs", lines.from_service_logs),
+        ),
+        lines.Lines,
+        lines.checks,
+        lines.questions,
+    ),
 }
 
 
@@ -65,6 +75,8 @@ def load(name: str, cache: Path) -> pl.DataFrame:
         return flights.frame(files)
     if name == "open-bandit":
         return open_bandit.frame(files)
+    if name == "service-logs":
+        return service_logs.frame(files)
     (content,) = files.values()
     requests, _ = access_log.parse(content.decode(errors="replace"))
     return requests

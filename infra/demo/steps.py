@@ -28,6 +28,7 @@ from infra.demo.sources import RECORD, Traffic
 from infra.demo.waves import REPEAT_EVERY, old_repeats, waves
 from infra.error import StackError
 from infra.local.home import Home
+from infra.local.parts import DEFAULT
 from infra.local.stack import Stack
 from sinks import digest
 from streams import catalog
@@ -104,7 +105,8 @@ class Demo:
         """Start the servers and clear the ground; returns the addresses."""
         self._title("Servers, topics and schemas")
         end_left_over(self.home)
-        self.settings = Stack(home=self.home).up()
+        stores = {one.store for one in self.projections}
+        self.settings = Stack(home=self.home).up((*DEFAULT, *sorted(stores - set(DEFAULT))))
         Ground(self.settings, self.home, self.systems, self._say).prepare(keep=keep, reset=reset)
         self._say("topics and schemas applied, read models empty")
         return self.settings

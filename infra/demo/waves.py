@@ -22,7 +22,11 @@ REPEAT_AFTER_ROWS = 5
 """How many rows later, as after a producer's timeout."""
 SHIFT_MS = 7
 SHIFT_MS_MAX = 1_000
-IDS = {"ads.events": ("click_id", "impression_id", "user_id"), "leaderboard.scores": ("score_id",)}
+IDS = {
+    "ads.events": ("click_id", "impression_id", "user_id"),
+    "leaderboard.scores": ("score_id",),
+    "telemetry.logs": ("line_id",),
+}
 """Which fields get a copy's suffix, by topic. Players stay who they are: they score N times."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, leaderboard, payments
+from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
@@ -18,6 +18,8 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "ads": ads.dashboard,
     "leaderboard": leaderboard.dashboard,
     "payments": payments.dashboard,
+    "notifications": notifications.dashboard,
+    "telemetry": telemetry.dashboard,
 }
 
 

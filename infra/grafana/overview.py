@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.grafana.decisions import decisions
 from infra.grafana.panels import COUNT, RATE, RATIO, SECONDS, figure, fill, lines, page
 from infra.grafana.queries import (
     GROUP_ANY,
@@ -34,6 +35,7 @@ def overview() -> Any:
         ("Behind", behind(S, G)),
         ("Trouble", trouble(S)),
         ("Reactors", reactors(S)),
+        ("Decisions", decisions(S)),
         ("Rebuilds", _rebuilds()),
         ("API", _api()),
     )

@@ -23,7 +23,7 @@ from grafana_foundation_sdk.models import dashboard as model
 PROMETHEUS = model.DataSourceRef(type_val="prometheus", uid="${prometheus}")
 CLICKHOUSE = model.DataSourceRef(type_val="grafana-clickhouse-datasource", uid="${clickhouse}")
 
-SECONDS, RATE, COUNT, RATIO = "s", "ops", "short", "percentunit"
+SECONDS, RATE, COUNT, RATIO, BYTES = "s", "ops", "short", "percentunit", "bytes"
 
 
 @dataclass(frozen=True)

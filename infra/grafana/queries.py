@@ -82,3 +82,37 @@ WHERE $__timeFilter(event_time) AND fate != 'applied'
 GROUP BY campaign_id, fate ORDER BY events DESC, campaign_id, fate LIMIT 20
 """,
 }
+
+# Views of `telemetry-rollups`, `telemetry-logs` and `telemetry-samples` (live versions).
+TELEMETRY_SQL = {
+    "lines": """
+SELECT fromUnixTimestamp64Milli(minute_ms) AS time, level, sum(weight) AS lines
+FROM telemetry_rollups_minutes
+WHERE $__timeFilter(fromUnixTimestamp64Milli(minute_ms))
+GROUP BY time, level ORDER BY time, level
+""",
+    "services": """
+SELECT service, sum(weight) AS lines, sumIf(weight, level IN ('ERROR', 'FATAL')) AS errors,
+       errors / lines AS error_share
+FROM telemetry_rollups_hours
+WHERE $__timeFilter(fromUnixTimestamp64Milli(hour_ms))
+GROUP BY service ORDER BY errors DESC, lines DESC, service LIMIT 20
+""",
+    "late": """
+SELECT toStartOfHour(event_time) AS time, service, count() AS late_lines
+FROM telemetry_logs_lines
+WHERE $__timeFilter(event_time) AND late
+GROUP BY time, service ORDER BY time, service
+""",
+    "errors": """
+SELECT event_time AS time, service, level, body, trace_id
+FROM telemetry_logs_lines
+WHERE $__timeFilter(event_time) AND level IN ('ERROR', 'FATAL')
+ORDER BY event_time DESC LIMIT 100
+""",
+    "series": """
+SELECT name, count() AS series, max(fromUnixTimestamp64Milli(assumeNotNull(declared_ms))) AS newest
+FROM telemetry_samples_series
+GROUP BY name ORDER BY series DESC, name LIMIT 20
+""",
+}

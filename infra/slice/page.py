@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from api.app import document
+from schemas.catalog import topics_of
 from streams import catalog
 from streams.runtime.projection import Projection, System
 from streams.runtime.sink import Ranking, Table
@@ -30,10 +32,10 @@ def page(name: str) -> str:
     system = catalog.load(name)
     lines = [f"# {system.title}", "", _about(system), "", "## Where it lives", ""]
     lines += ["| question | place |", "|---|---|"]
-    lines += [f"| {question} | `{place.format(name)}` |" for question, place in PLACES]
+    lines += [f"| {question} | `{located(place, name)}` |" for question, place in PLACES]
     lines += ["", "## Events", ""]
-    for topic in sorted({p.topic.name: p.topic for p in system.projections}.items()):
-        lines += _topic(topic[1])
+    for topic in topics_of(name):
+        lines += _topic(topic)
     lines += ["## Read models", ""]
     for projection in system.projections:
         lines += _projection(projection)
@@ -52,18 +54,29 @@ def write(names: tuple[str, ...] = catalog.SYSTEMS) -> list[Path]:
     return changed
 
 
+def located(place: str, name: str) -> str:
+    """Where a system has its part: a module, or a package of that name."""
+    path = place.format(name)
+    package = path.removesuffix(".py") + "/"
+    return package if not (ROOT / path).exists() and (ROOT / package).is_dir() else path
+
+
 def _about(system: System) -> str:
-    module = inspect.getmodule(type(system.projections[0].fold))
-    text = inspect.getdoc(module) or ""
+    text = inspect.getdoc(import_module(f"streams.{system.name}")) or ""
     return text.strip()
 
 
 def _topic(topic: Topic) -> list[str]:
     lateness_s = topic.allowed_lateness_ms // 1000
+    late = (
+        "no event time"
+        if topic.event_time is None
+        else f"event time `{topic.event_time}`, rows up to {lateness_s:,} s late correct results, "
+        f"later ones go to `{topic.late}`"
+    )
     lines = [
-        f"**`{topic.name}`**: {topic.doc} Key `{topic.key}`, event time `{topic.event_time}`, "
-        f"{topic.partitions} partitions; rows up to {lateness_s:,} s late correct results, later "
-        f"ones go to `{topic.late}`, unreadable ones to `{topic.dead_letters}`.",
+        f"**`{topic.name}`**: {topic.doc} Key `{topic.key}`, {topic.partitions} partitions, "
+        f"{late}; unreadable ones go to `{topic.dead_letters}`.",
         "",
     ]
     for record in topic.records:

@@ -24,9 +24,10 @@ from sinks.drivers.cassandra.ddl import Build
 from sinks.drivers.cassandra.errors import translated
 from sinks.drivers.cassandra.rows import frame, named
 from sinks.drivers.cassandra.store import Row, Store, connect
-from streams.runtime.position import Position
+from streams.runtime.position import Position, applied
 from streams.runtime.settings import Cassandra
 from streams.runtime.sink import ReadModel, SinkRejected, Table
+from streams.runtime.topic import Topic
 
 LIVE_MS = 500
 """How long the number of the live version and its partitions are believed."""
@@ -109,13 +110,11 @@ class CassandraReader:
         """The position of one log partition; None before its first write."""
         return (await self.positions()).get((topic, partition))
 
-    async def applied(self) -> dict[int, int]:
-        """Log partition → next offset; of a model with several topics, the lowest of them."""
-        applied: dict[int, int] = {}
-        for (_, partition), position in (await self.positions()).items():
-            known = applied.get(partition, position.next_offset)
-            applied[partition] = min(known, position.next_offset)
-        return applied
+    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]:
+        """Topic and partition → the first offset not folded yet; of those `topics` that deciders
+        write, also of their command topics.
+        """
+        return applied(await self.positions(), *topics)
 
     async def get(
         self, table: str, key: Mapping[str, Any], partition: int | None = None

@@ -1,7 +1,7 @@
 """The rules of the decider `payments`: which command goes where, how events fold, which timers run.
 
 Everything of a book has one writer, the owner of the book's partition, so a transfer between any
-of its accounts is one decision (infra/decisions/0007).
+of its accounts is one decision (infra/decisions/0011).
 """
 
 from __future__ import annotations

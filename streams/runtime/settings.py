@@ -86,6 +86,21 @@ class Prometheus(_Part):
     url: str = "http://127.0.0.1:19090"
 
 
+class Alertmanager(_Part):
+    url: str = "http://127.0.0.1:19093"
+
+
+class Telemetry(_Part):
+    """Logs and metrics: what is taken, and where alerts go."""
+
+    rules_file: Path | None = None
+    """TOML with drop and sampling rules (`connectors.telemetry.rules`); none keeps everything."""
+    series_max: int = 10_000
+    """Series of one metric; a new one past it is refused."""
+    alert_rules_file: Path | None = None
+    """TOML with alert rules over the log; the ones beside `infra.alerts` by default."""
+
+
 class Outbound(_Part):
     """Calls to addresses that somebody else chose."""
 
@@ -132,6 +147,8 @@ class Settings(BaseSettings):
     s3: S3 = S3()
     snapshots: Snapshots = Snapshots()
     prometheus: Prometheus = Prometheus()
+    alertmanager: Alertmanager = Alertmanager()
+    telemetry: Telemetry = Telemetry()
     outbound: Outbound = Outbound()
     api: Api = Api()
     log_level: str = "INFO"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import polars as pl
 
@@ -34,6 +34,9 @@ class Table:
     beside them. `bucket` (a prefix of `key`) says which rows are stored and read together;
     `time` names the Int64 millisecond column, part of `bucket`, that retention goes by.
     `append` marks a table whose rows are never rewritten with other values (identity rows).
+    `indexes` are values that are looked for by themselves: by what they contain (`text`, ASCII
+    case ignored) or as they are (`equal`). A store may keep an index for it; answers are the same
+    without.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Table:
     bucket: tuple[str, ...] = ()
     time: str | None = None
     append: bool = False
+    indexes: Mapping[str, Literal["text", "equal"]] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from sinks.ads.windows import AdTotals, CampaignTotals, Minute, Totals
 from sinks.leaderboard import Board, Percentile, Standing
 from streams.runtime.kafka import partition_of
 from streams.runtime.settings import ApiLimits
+from tests.telemetry import fakes as telemetry
 
 ISSUER, AUDIENCE = "headrace-test", "headrace"
 
@@ -169,17 +170,21 @@ def services(producer: MemoryProducer, reads: FakeReads, issuer: DevIssuer) -> S
     return Services(
         producer=producer,
         verifier=Verifier(keys, ISSUER, AUDIENCE),
-        readers=dict.fromkeys(("ads", "ads-history", "ads-audit", "leaderboard"), reads),
+        readers={
+            **dict.fromkeys(("ads", "ads-history", "ads-audit", "leaderboard"), reads),
+            **telemetry.readers(reads),
+        },
         info={"version": "test"},
     )
 
 
 @pytest.fixture
-def app(services: Services, limits: ApiLimits) -> FastAPI:
+def app(services: Services, limits: ApiLimits, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     @asynccontextmanager
     async def opener() -> AsyncIterator[Services]:
         yield services
 
+    monkeypatch.setattr("api.routes.telemetry.logs.FOLLOW_FOR_S", 0.0)
     app = create_app(opener, limits)
     app.state.services = services  # the in-process client runs no lifespan
     return app

@@ -19,9 +19,9 @@ from fastapi import FastAPI, Response
 from api.auth import READ, WRITE, requires
 from api.commands import Asked, AskedDep, KeyedDep, ask
 from api.issuer import DevIssuer
-from api.replies import RedisReplies, Waiters
 from api.services import Services, ServicesDep
 from connectors.producer import Undelivered
+from connectors.replies import RedisReplies, Waiters
 from schemas.leaderboard import events
 from streams.runtime.decider import wire
 from streams.runtime.decider.replies import ANSWER_TTL_S, Answer, answer_key, encode

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from subprocess import DEVNULL, Popen
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import numpy as np
@@ -146,7 +146,15 @@ class Client:
         }
 
 
-async def paced(client: Client, load: Load, seconds: float) -> Taken:
+class Sends(Protocol):
+    """What a load is made of."""
+
+    async def one(self, load: Load, number: int, due_s: float, read: bool, taken: Taken) -> None:
+        """Send one request and note what came of it."""
+        ...
+
+
+async def paced(client: Sends, load: Load, seconds: float) -> Taken:
     """Send for so long, each request when it is due, and wait for all answers."""
     taken = Taken()
     every = max(1, round(load.requests_per_s / load.reads_per_s))
@@ -171,9 +179,9 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     """
     settings = Settings.read()
     apply(settings, [SCORES])
-    with servers(settings) as running:
+    with servers(settings, AGENT) as running:
         measured = asyncio.run(_all(settings, running, runs, records))
-    result = {"loads": [_figures(load, taken) for load, taken in zip(LOADS, measured, strict=True)]}
+    result = {"loads": [figures(load, taken) for load, taken in zip(LOADS, measured, strict=True)]}
     keys = ("p50", "p90", "p99", "p99.9")
     rows = [
         (
@@ -220,12 +228,12 @@ async def _client(settings: Settings, base: str) -> AsyncIterator[Client]:
 
 
 @contextmanager
-def servers(settings: Settings) -> Iterator[Servers]:
-    """A worker with the leaderboard agent and an API, until the block ends."""
+def servers(settings: Settings, agent: str) -> Iterator[Servers]:
+    """A worker with that agent and an API, until the block ends."""
     port, probes = free_port(), free_port()
     DevIssuer(home() / "keys", settings.api.issuer, settings.api.audience).key()
     commands = (
-        ["-m", "streams", AGENT, "--port", str(probes), "--slot", "90"],
+        ["-m", "streams", agent, "--port", str(probes), "--slot", "90"],
         ["-c", "from infra.cli import main; main()", "api", "--port", str(port)],
     )
     quiet = {**os.environ, "HEADRACE_LOG_LEVEL": "ERROR"}
@@ -262,7 +270,7 @@ async def _ready(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-def _figures(load: Load, runs: list[Taken]) -> dict[str, Any]:
+def figures(load: Load, runs: list[Taken]) -> dict[str, Any]:
     """Medians over the runs of each run's exact percentiles."""
     sent = [load.batch * len(one.written_ms) / one.seconds for one in runs]
     return {

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from streams.runtime.settings import Settings
-from tests.bench import clicks, lane, traffic
+from tests.bench import clicks, decider, lane, traffic
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, run
 from tests.bench.store import drop_read_model, drop_topics
@@ -57,6 +57,19 @@ def test_a_rebuild_folds_every_record(settings: Settings) -> None:
     traffic.ensure(settings, "ads-windows", RECORDS)
     one = run("rebuild", "ads-windows", RECORDS)
     assert (one.events, one.finish.count) == (RECORDS, RECORDS)
+
+
+@pytest.mark.stack
+def test_a_decider_decides_every_command() -> None:
+    given, one = Settings.read(), decider.decider(RECORDS)
+    decider.fill(given, one, RECORDS)
+    done = run("decider", RECORDS)
+    drop_topics(given, [one.commands, one.events])
+    assert (done.events, done.finish.count) == (RECORDS, RECORDS)
+
+
+def test_a_restored_state_is_the_one_that_was_kept() -> None:
+    assert decider.restore(1_000)["keys"] == 1_100
 
 
 def test_wrong_totals_are_an_error() -> None:

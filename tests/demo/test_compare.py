@@ -12,7 +12,7 @@ from rich.console import Console
 
 from connectors.datasets import Unavailable
 from infra.demo import questions, sources, steps
-from infra.demo.compare import Check, _tables
+from infra.demo.compare import Check, tables_of
 from infra.demo.questions import Question, _asked
 from infra.demo.recount import Ads, Scores
 from infra.demo.steps import Demo, checked
@@ -23,7 +23,7 @@ RIGHT = pl.DataFrame({"key": ["a", "b"], "value": [1, 2], "at_ms": [5, 6]})
 
 
 def verdicts(stored: pl.DataFrame) -> list[Check]:
-    return list(_tables("t", RIGHT, stored, ("key",), ("value", "at_ms")))
+    return list(tables_of("t", RIGHT, stored, ("key",), ("value", "at_ms")))
 
 
 def test_equal_tables_in_any_order_are_equal() -> None:

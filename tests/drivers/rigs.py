@@ -339,8 +339,8 @@ RIGS: dict[str, Callable[..., Rig]] = {
     "redis": RedisRig,
     "redis-cluster": RedisClusterRig,
     "clickhouse": ClickHouseRig,
-    "cassandra": CassandraRig,
     "s3": S3Rig,
+    "cassandra": CassandraRig,
 }
 RANKED = ("memory", "redis", "redis-cluster")
 """The stores that hold rankings."""

@@ -2,7 +2,8 @@
 
 Writers are live ones, zombies with an old position, writes that are sent late, twice or after the
 store was turned back, provisional flushes, and (for ClickHouse) writers that looked at the
-position, slept, and go on, or that die between rows and position (for S3 as well).
+position, slept, and go on, or that die between rows and position (for S3 as well); (for Cassandra)
+writers that die or sleep between fence and rows.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Writers(RuleBasedStateMachine):
         self.held: list[Write] = []
         self.older: Any = None
         self.looks: list[Any] = []
+        self.asleep: list[tuple[Any, Any]] = []
         self.rig.sink().prepare(1)
         self.writers = [Writer(self.rig.sink(), self.log) for _ in range(3)]
 
@@ -114,6 +116,7 @@ class Writers(RuleBasedStateMachine):
     def is_turned_back(self) -> None:
         self.rig.restore(self.older)
         self.older = None
+        self.asleep.clear()  # our copy has no tombstones, which a backup has
 
     @precondition(lambda self: isinstance(self.rig, MemoryRig))
     @rule(i=who, n=rows, lost=st.booleans(), after=st.integers(0, 3))
@@ -163,6 +166,29 @@ class Writers(RuleBasedStateMachine):
             return
         except SinkUnavailable:
             assert fault
+
+    @precondition(lambda self: self.store == "cassandra")
+    @rule(i=who, n=rows)
+    def a_writer_dies_behind_the_fence(self, i: int, n: int) -> None:
+        """Its rows are in the journal only; it may wake up with them in hand."""
+        writer, sink = self.writers[i], self.rig.sink()
+
+        def dies(*rows_in_hand: Any) -> None:
+            self.asleep.append((sink, rows_in_hand))
+            raise SinkUnavailable("dead")
+
+        finish, sink._finish = sink._finish, dies  # type: ignore[attr-defined]
+        try:
+            sink.write(1, writer.prepared(n))
+        except (FenceRefused, SinkUnavailable):
+            writer.load()
+        sink._finish = finish  # type: ignore[attr-defined]
+
+    @precondition(lambda self: self.asleep)
+    @rule(data=st.data())
+    def it_wakes_up(self, data: st.DataObject) -> None:
+        sink, rows_in_hand = data.draw(st.sampled_from(self.asleep))
+        sink._finish(*rows_in_hand)
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from sinks.drivers.cassandra import ddl as cassandra
 from sinks.drivers.clickhouse import ddl
 from sinks.drivers.rows import supported
 from sinks.drivers.s3 import names
@@ -13,13 +14,15 @@ from streams import catalog
 from streams.runtime.settings import Settings
 from streams.runtime.sink import Ranking, ReadModel, Table
 from tests.drivers.model import TOPIC, at, read_model, span
+from tests.drivers.rigs import cassandra_settings
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("store", STORES)
 def test_every_store_opens(store: str) -> None:
     model = read_model(rankings=False)
-    one, two = (open_sink(store, model, Settings.read()) for _ in range(2))
+    settings = Settings.read().model_copy(update={"cassandra": cassandra_settings()})
+    one, two = (open_sink(store, model, settings) for _ in range(2))
     one.prepare(2)
     one.write(2, span(None, 1))
     assert two.load(2, TOPIC, 0) == at(1)
@@ -31,7 +34,7 @@ def test_every_store_opens(store: str) -> None:
 
 def test_an_unknown_store_is_named() -> None:
     with pytest.raises(
-        ValueError, match="no store 'excel'; there are memory, redis, clickhouse, s3"
+        ValueError, match="no store 'excel'; there are memory, redis, clickhouse, cassandra, s3"
     ):
         open_sink("excel", read_model(rankings=False), Settings())
 
@@ -63,3 +66,5 @@ def test_every_read_model_fits_its_store(system: str) -> None:
             assert not projection.restores, "its rows may be ahead of the position"
         if projection.store == "s3":
             names.checked(projection.model)
+        if projection.store == "cassandra":
+            cassandra.checked(projection.model)

@@ -14,7 +14,7 @@ from sinks.drivers.redis import RedisSink
 from sinks.readers.redis import Ranked, RedisReader
 from streams.runtime.sink import RankMerge, SinkRejected
 from tests.drivers.model import ranked, span, stored, unranked
-from tests.drivers.rigs import RedisRig, Rig
+from tests.drivers.rigs import RedisClusterRig, RedisRig, Rig
 
 LARGEST = 2**53 - 1
 Row = tuple[int, str, str, int, int]
@@ -135,9 +135,9 @@ def test_a_member_twice_in_one_change_is_refused(ranking_rig: Rig) -> None:
         sink.write(1, span(None, 1, ranked((0, "go", "ann", 5, 2**52))))
 
 
-@pytest.fixture
-async def reading() -> AsyncIterator[tuple[RedisRig, RedisReader]]:
-    rig = RedisRig(rankings=True)
+@pytest.fixture(params=[RedisRig, RedisClusterRig])
+async def reading(request: pytest.FixtureRequest) -> AsyncIterator[tuple[RedisRig, RedisReader]]:
+    rig = request.param(rankings=True)
     reader = RedisReader(rig.model, rig.url)
     yield rig, reader
     await reader.close()

@@ -20,7 +20,7 @@ class ValkeyCluster:
     """A cluster of our own on free ports of 127.0.0.1."""
 
     def __init__(self) -> None:
-        self.ports = _free_ports(2 * MASTERS)[:MASTERS]
+        self.ports = free_ports(2 * MASTERS)[:MASTERS]
         self._folder = tempfile.mkdtemp(prefix="valkey-cluster-")
         self._running = [self._started(port) for port in self.ports]
         self.clients: list[Any] = [redis.Redis(port=port) for port in self.ports]
@@ -45,7 +45,7 @@ class ValkeyCluster:
     def _started(self, port: int) -> subprocess.Popen[bytes]:
         options = {
             "port": port,
-            "cluster-port": _free_ports(1)[0],
+            "cluster-port": free_ports(1)[0],
             "cluster-enabled": "yes",
             "cluster-config-file": f"nodes-{port}.conf",
             "cluster-node-timeout": 15_000,
@@ -88,7 +88,8 @@ def _until(holds: Any) -> None:
     raise TimeoutError("the cluster does not come up")
 
 
-def _free_ports(n: int) -> list[int]:
+def free_ports(n: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:

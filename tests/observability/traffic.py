@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
@@ -11,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from streams import catalog
 from streams.runtime.metrics import AgentMetrics, Metrics
+from streams.runtime.metrics.decider import DeciderMetrics
 
 AGENTS = tuple(
     (system.name, projection.name, projection.topic.name, projection.store)
@@ -35,6 +37,10 @@ class Traffic(Collector):
         ]
         for agent in self.agents:
             agent.assigned(PARTITIONS)
+        self.deciders = [
+            DeciderMetrics(self.metrics, (system, agent_name, topic))
+            for system, agent_name, topic, _ in AGENTS
+        ]
 
     def collect(self) -> Iterable[Metric]:
         self.ticks += 1
@@ -45,6 +51,8 @@ class Traffic(Collector):
             agent.rebuilding(250 * self.ticks, 1_000_000, 1.0 * self.ticks)
         for system, agent_name, topic, _ in AGENTS:
             self._call(system, agent_name, topic)
+        for decider in self.deciders:
+            self._decide(decider)
         for system, _, topic, _ in AGENTS:
             self.metrics.api.events.labels(system, topic).inc(100)
             request = self.metrics.api.request
@@ -63,15 +71,27 @@ class Traffic(Collector):
         reactors.breakers_open.labels(*labels).set(1)
 
     def _fold(self, agent: AgentMetrics, now_ms: int) -> None:
-        for fate in ("applied", "duplicate", "late"):
+        for fate in ("applied", "duplicate", "late", "filtered"):
             agent.count(fate, 100)
-        agent.observe_batch(300, decode_s=0.004, fold_s=0.002, write_s=0.01)
+        agent.observe_batch(400, decode_s=0.004, fold_s=0.002, write_s=0.01)
         agent.observe_end_to_end(now_ms - END_TO_END_MS)
         agent.queue(50)
         for partition in PARTITIONS:
-            at = 300 * self.ticks
+            at = 400 * self.ticks
             agent.progress(partition, at, watermark_ms=now_ms - 2_000, appended_ms=now_ms - 500)
             agent.log_end(partition, at + LAG)
+
+    def _decide(self, decider: DeciderMetrics) -> None:
+        counted = {
+            "decided": Counter(accepted=90 * self.ticks, duplicate=10 * self.ticks),
+            "stale": Counter(epoch=self.ticks),
+            "abandoned": Counter(claim=self.ticks),
+        }
+        decider.tell(0, 5, self.ticks, counted)
+        decider.worked(0.002)
+        decider.recovered(1.5)
+        decider.dropped(1)
+        decider.snapshot(0, 1_000_000, 0.5)
 
 
 def _fail(agent: AgentMetrics) -> None:

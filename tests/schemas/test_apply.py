@@ -22,7 +22,7 @@ from schemas.apply import (
     plan,
     wanted,
 )
-from schemas.catalog import topic
+from schemas.catalog import derived, topic
 from schemas.registry import RegistryClient, RegistryRefused, RegistryUnavailable, schema_ids
 from schemas.registry import subjects as subjects_of
 from streams.runtime.kafka import admin
@@ -55,6 +55,22 @@ def test_what_fits_the_topic_fits_its_dead_letters() -> None:
         limit = int(own.config.get("max.message.bytes", "1048588"))
         assert int(dead.config["max.message.bytes"]) > limit
         assert int(late.config["max.message.bytes"]) > limit
+
+
+def test_retry_topics_have_the_partitions_of_the_source_and_outlast_their_delay() -> None:
+    day_ms = 86_400_000
+    retries = {"mailer": (1_500, 5_000, 300_000), "pager": (3 * day_ms,)}
+    declared = dataclasses.replace(ADS, event_time=None, retention_ms=1_000, retries=retries)
+    own, dead, *found = wanted(declared, 1)
+    names = ["mailer.retry.1500ms", "mailer.retry.5s", "mailer.retry.5m", "pager.retry.3d"]
+    assert [w.name for w in found] == names
+    assert list(derived(declared)) == [dead.name, *names]
+    assert {w.partitions for w in found} == {own.partitions}
+    assert {w.config["cleanup.policy"] for w in found} == {"delete"}
+    kept = [int(w.config["retention.ms"]) for w in found]
+    assert kept == [7 * day_ms] * 3 + [12 * day_ms]
+    room = {w.config["max.message.bytes"] for w in found}
+    assert room == {dead.config["max.message.bytes"]}
 
 
 def test_dead_letters_of_a_compacted_topic_are_kept() -> None:

@@ -142,10 +142,12 @@ def test_rows_columns_and_schema_agree(name: str) -> None:
 
 def test_topic_settings_reach_the_constant(shop: Any) -> None:
     text = (shop.folder / "topics.toml").read_text()
-    text += 'retention_ms = 5_000\n[topic.config]\n"max.message.bytes" = "2000000"\n'
+    text += 'retention_ms = 5_000\nretries = { mailer = [5_000, 30_000], "pa-ger" = [1] }\n'
+    text += '[topic.config]\n"max.message.bytes" = "2000000"\n'
     shop.topics(text)
     topic = loaded(shop.root).ORDERS
     assert topic.retention_ms == 5_000
+    assert topic.retries == {"mailer": (5_000, 30_000), "pa-ger": (1,)}
     assert topic.extra == {"max.message.bytes": "2000000"}
     assert topic.subject(topic.records[0]) == "shop.orders-headrace.shop.OrderPlaced"
 

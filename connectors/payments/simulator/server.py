@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from datetime import UTC, datetime
 
 import aiohttp
@@ -25,12 +26,9 @@ class Simulator:
 
     def __init__(self, operations: Operations, key: str, webhook_url: str, secret: str) -> None:
         self.operations = operations
-        self.sent = 0
-        """Webhooks that were answered with success."""
         self._bearer = f"Bearer {key}"
         self._url = webhook_url
         self._key = webhooks.key_of(secret)
-        self._ids = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def app(self) -> web.Application:
@@ -86,15 +84,15 @@ class Simulator:
         return web.Response(body=render(file, texts), content_type="text/csv")
 
     async def _counts(self, request: web.Request) -> web.StreamResponse:
-        """What tests ask: how often each operation was called for, and how much was done."""
+        """`?book=…`: what was done for a book, by kind and currency, for who compares."""
         self._authorize(request)
-        done = [(asked, told) for asked, told, _ in self.operations.known.values()]
         totals: dict[str, int] = {}
-        for asked, told in done:
-            if told.status == "succeeded":
+        for asked, told, _ in self.operations.known.values():
+            of = asked.payment.partition(".")[0] == request.query.get("book")
+            if of and told.status == "succeeded":
                 name = f"{asked.kind} {asked.currency}"
                 totals[name] = totals.get(name, 0) + told.amount
-        return web.json_response({"operations": len(done), "totals": totals, "webhooks": self.sent})
+        return web.json_response(totals)
 
     def _authorize(self, request: web.Request) -> None:
         if request.headers.get("Authorization") != self._bearer:
@@ -103,8 +101,7 @@ class Simulator:
     def _later(self, delivery: Delivery) -> None:
         if not self._url:
             return
-        self._ids += 1
-        task = asyncio.create_task(self._deliver(f"msg_{self._ids}", delivery))
+        task = asyncio.create_task(self._deliver(f"msg_{uuid.uuid4().hex}", delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -123,7 +120,6 @@ class Simulator:
                 try:
                     async with session.post(self._url, data=body, headers=headers) as answer:
                         if answer.ok:
-                            self.sent += 1
                             return
                 except aiohttp.ClientError:
                     pass  # as a provider does: it tries again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
 from infra.grafana.panels import RATE, fill, lines, page
 from infra.grafana.queries import rate, select_system
@@ -22,6 +23,7 @@ def dashboard() -> Any:
         ),
         ("Now", now(s, g)),
         ("Journal", _journal(s)),
+        ("Decisions", decisions(s)),
         ("Provider and clearing", reactors(s)),
         ("Edge", edge("payments")),
         ("Flow", flow(s)),

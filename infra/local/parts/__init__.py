@@ -1,7 +1,16 @@
 """The parts of the stack, in starting order: what others need comes first."""
 
 from infra.local.part import Part
-from infra.local.parts import cassandra, clickhouse, kafka, prometheus, redis, registry, s3
+from infra.local.parts import (
+    alertmanager,
+    cassandra,
+    clickhouse,
+    kafka,
+    prometheus,
+    redis,
+    registry,
+    s3,
+)
 
 PARTS: dict[str, Part] = {
     part.name: part
@@ -11,6 +20,7 @@ PARTS: dict[str, Part] = {
         clickhouse.PART,
         cassandra.PART,
         s3.PART,
+        alertmanager.PART,
         prometheus.PART,
         registry.PART,
     )

@@ -1,8 +1,11 @@
-"""Apache Cassandra: one node from the official jars, on the Java version it supports (17)."""
+"""Apache Cassandra from the official jars, on the Java version it supports (17): one node, or for
+tests a ring of several on the addresses of the loopback network.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from infra.local import artifacts, java, probe
@@ -36,13 +39,34 @@ OPTIONS_FRAME = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
 SUPPORTED = 6
 
 
-def configuration(site: Site) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Node:
+    """A node of a ring; by default the only one."""
+
+    name: str = "cassandra"
+    """Of its folders."""
+    address: str = "127.0.0.1"
+    ring: tuple[str, ...] = ("127.0.0.1",)
+    """The addresses of all nodes. Each begins with an even share of the tokens and no data."""
+    heap_mb: int = 1024
+    options: tuple[str, ...] = ()
+    """Further options of the Java runtime."""
+
+    @property
+    def first_token(self) -> int:
+        """Where its share of the ring begins."""
+        return -(2**63) + self.ring.index(self.address) * 2**64 // len(self.ring)
+
+
+def configuration(site: Site, node: Node) -> dict[str, Any]:
     """The content of `cassandra.yaml`, which is written as JSON, a part of YAML."""
-    data = site.home.data("cassandra")
-    seeds = [{"seeds": f"127.0.0.1:{site.ports['storage']}"}]
+    data = site.home.data(node.name)
+    seeds = [{"seeds": ",".join(f"{at}:{site.ports['storage']}" for at in node.ring)}]
+    share = {"initial_token": str(node.first_token), "auto_bootstrap": False}
     return {
         "cluster_name": "headrace",
         "num_tokens": 1,
+        **(share if len(node.ring) > 1 else {}),
         "hinted_handoff_enabled": False,
         "authenticator": "AllowAllAuthenticator",
         "authorizer": "AllowAllAuthorizer",
@@ -52,6 +76,7 @@ def configuration(site: Site) -> dict[str, Any]:
         "saved_caches_directory": str(data / "saved_caches"),
         "hints_directory": str(data / "hints"),
         "cdc_enabled": False,
+        "auto_snapshot": False,
         "commitlog_sync": "periodic",
         "commitlog_sync_period": "1000ms",
         "disk_failure_policy": "stop",
@@ -59,8 +84,8 @@ def configuration(site: Site) -> dict[str, Any]:
         "seed_provider": [
             {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": seeds}
         ],
-        "listen_address": "127.0.0.1",
-        "rpc_address": "127.0.0.1",
+        "listen_address": node.address,
+        "rpc_address": node.address,
         "native_transport_port": site.ports["main"],
         "storage_port": site.ports["storage"],
         "start_native_transport": True,
@@ -70,13 +95,18 @@ def configuration(site: Site) -> dict[str, Any]:
 
 
 def prepare(site: Site) -> Launch:
+    """The only node."""
+    return launch(site, Node())
+
+
+def launch(site: Site, node: Node) -> Launch:
     """Jars, `cassandra.yaml`, `logback.xml`, and the long list of module options."""
     runtime = java.runtime(site, JAVA, JAVA)
     libs = artifacts.jars(site, "cassandra")
-    conf, data = site.home.conf("cassandra"), site.home.data("cassandra")
+    conf, data = site.home.conf(node.name), site.home.data(node.name)
     conf.mkdir(parents=True, exist_ok=True)
     data.mkdir(parents=True, exist_ok=True)
-    (conf / "cassandra.yaml").write_text(json.dumps(configuration(site), indent=1))
+    (conf / "cassandra.yaml").write_text(json.dumps(configuration(site, node), indent=1))
     (conf / "logback.xml").write_text(LOGBACK)
     properties = {
         "cassandra.config": (conf / "cassandra.yaml").as_uri(),
@@ -85,8 +115,9 @@ def prepare(site: Site) -> Launch:
         "cassandra.skip_wait_for_gossip_to_settle": 0,
         "cassandra.ring_delay_ms": 100,
     }
+    heap = (f"-Xms{node.heap_mb // 2}m", f"-Xmx{node.heap_mb}m")
     argv = (
-        *(runtime, "-Xms512m", "-Xmx1g", "-XX:+ExitOnOutOfMemoryError"),
+        *(runtime, *heap, "-XX:+ExitOnOutOfMemoryError", *node.options),
         *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTS),
         *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
         *(f"-D{name}={value}" for name, value in properties.items()),

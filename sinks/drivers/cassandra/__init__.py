@@ -39,7 +39,7 @@ from sinks.drivers.rows import supported
 from streams.runtime.position import Position
 from streams.runtime.sink import FenceRefused, ReadModel, SinkRejected, Table, Write
 
-__all__ = ["CassandraSink", "Store", "connect"]
+__all__ = ["Build", "CassandraSink", "Store", "connect"]
 
 
 class CassandraSink:

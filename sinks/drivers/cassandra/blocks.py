@@ -82,7 +82,7 @@ def unpacked(model: ReadModel, data: bytes) -> list[Block]:
 def weights(frame: pl.DataFrame) -> pl.Series:
     """Bytes of every row, roughly."""
     parts = [_weight(column, dtype) for column, dtype in frame.schema.items()]
-    return frame.select(pl.sum_horizontal(parts).alias("bytes")).to_series()
+    return frame.with_columns(pl.sum_horizontal(parts).alias("_bytes")).get_column("_bytes")
 
 
 def _since_ms(table: Table, write: Write) -> int | None:

@@ -16,6 +16,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
     RetryPolicy,
     TokenAwarePolicy,
@@ -34,6 +35,10 @@ Statement = Any
 CONCURRENCY = 16
 """Requests in flight of one write."""
 PAGE_ROWS = 2_000
+RECONNECT_S = (0.5, 10.0)
+"""Pauses between attempts to reach a node that went away: the first and the longest."""
+DEFINE_TIMEOUT_S = 60.0
+"""A change of the schema writes out and deletes files, and waits for the other nodes."""
 
 _SWAP, _LOOK = "swap", "look"
 
@@ -52,6 +57,7 @@ def connect(settings: Cassandra, timeout_s: float = 10.0, *, create: bool = True
         connect_timeout=timeout_s,
         control_connection_timeout=timeout_s,
         executor_threads=2,
+        reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S),
         monitor_reporting_enabled=False,
         schema_event_refresh_window=-1,  # tables come and go with every rebuild of any model
     )
@@ -154,7 +160,7 @@ class Store:
     def define(self, cql: str) -> None:
         """Change the schema, and wait until the nodes that are up agree on it."""
         with translated():
-            self.session.execute(self._qualified(cql))
+            self.session.execute(self._qualified(cql), timeout=DEFINE_TIMEOUT_S)
 
     def _qualified(self, cql: str) -> str:
         return cql.replace("$", f'"{self.keyspace}".')

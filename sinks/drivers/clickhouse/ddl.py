@@ -113,6 +113,7 @@ def create_rows(model: str, table: Table, version: int) -> str:
     columns = [f"`{c}` {column_type(dtype)}" for c, dtype in table.key.items()]
     columns += [f"`{c}` {_nullable(dtype)}" for c, dtype in table.values.items()]
     columns += ["_partition Int32", "_version UInt64", "_deleted UInt8"]
+    columns += [_index(column, kind) for column, kind in table.indexes.items()]
     order = ", ".join([*(f"`{c}`" for c in table.key), "_partition"])
     return (
         f"CREATE TABLE IF NOT EXISTS {rows(model, table.name, version)} ({', '.join(columns)}) "
@@ -142,6 +143,13 @@ def column_type(dtype: Any) -> str:
     if isinstance(dtype, pl.Datetime):
         return f"DateTime64({3 if dtype.time_unit == 'ms' else 6}, 'UTC')"
     return _SCALARS[dtype]
+
+
+def _index(column: str, kind: str) -> str:
+    """An index that FINAL may use, since rows with one key have equal values (`append`)."""
+    if kind == "text":
+        return f"INDEX text_{column} lower(`{column}`) TYPE text(tokenizer = ngrams(3))"
+    return f"INDEX equal_{column} `{column}` TYPE bloom_filter(0.01) GRANULARITY 1"
 
 
 def _nullable(dtype: Any) -> str:

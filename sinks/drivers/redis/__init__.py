@@ -269,7 +269,10 @@ class RedisSink:
             with self._client.pipeline(transaction=False) as pipe:
                 for order, head in zip(orders, heads, strict=True):
                     if head:
-                        pipe.unlink(*(index + place[keys.PLACE_DIGITS :] for place in head))
+                        # A pipeline of a Cluster has no `unlink` of several keys; these are of
+                        # one slot.
+                        members = [index + place[keys.PLACE_DIGITS :] for place in head]
+                        pipe.execute_command("UNLINK", *members)
                         pipe.zremrangebyrank(order, 0, len(head) - 1)
                 pipe.execute()
             orders = [o for o, head in zip(orders, heads, strict=True) if len(head) == _BOARD_HEAD]

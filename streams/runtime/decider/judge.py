@@ -37,21 +37,22 @@ def incoming_of(
     one: tuple[str, Any] | Unreadable,
     headers: Iterable[tuple[str, bytes | None]] | None,
     key: bytes | None,
-    *,
-    offset: int,
     time_ms: int,
-    place: str,
+    place: tuple[str, int],
 ) -> Incoming:
-    """The command that a record of the command topic at `place` decoded to."""
-    envelope, kept = carried(headers, place)
+    """The command that a record of the command topic decoded to; `place` is `topic/partition` and
+    its offset.
+    """
+    where, offset = place
+    envelope, kept = carried(headers, where, offset)
     raw = key or b""
-    text = raw.decode(errors="replace")
     if len(raw) > TEXT_BYTES_MAX:
-        one, raw, text = Unreadable(f"a key of {len(raw)} bytes"), b"", ""
-    if isinstance(one, Unreadable):
-        command = Command("", None, text, offset, time_ms, envelope)
-        return Incoming(command, raw, kept, ("unreadable", one.reason))
-    return Incoming(Command(one[0], one[1], text, offset, time_ms, envelope), raw, kept)
+        one, raw = Unreadable(f"a key of {len(raw)} bytes"), b""
+    text = raw.decode(errors="replace")
+    if not isinstance(one, Unreadable):
+        return Incoming(Command(one[0], one[1], text, offset, time_ms, envelope), raw, kept)
+    command = Command("", None, text, offset, time_ms, envelope)
+    return Incoming(command, raw, kept, ("unreadable", one.reason))
 
 
 class Judged(msgspec.Struct, gc=False):

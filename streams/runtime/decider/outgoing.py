@@ -43,19 +43,22 @@ class Outgoing:
         self._failures: deque[tuple[int, str, str]] = deque()
         self._reports: dict[tuple[int, str], Report] = {}
 
-    def append(
-        self, partition: int, nonce: str, key: bytes, value: bytes, headers: Headers
-    ) -> None:
-        """Send one record; a failure, now or later, shows in `failures`."""
-        report = self._reports.get((partition, nonce))
-        if report is None:
-            report = self._reporter(partition, nonce)
-        try:
-            self._producer.produce(self._topic, value, key, partition, report, headers=headers)
-        except BufferError:
-            self._append_slowly(partition, nonce, (value, key, partition, report), headers)
-        except KafkaException as error:
-            self._lost(partition, nonce, str(error))
+    def to(self, partition: int) -> Callable[[str, bytes, bytes, Headers], None]:
+        """Sends records to a partition: nonce of the epoch, key, value, headers. Each is sent once;
+        a failure, now or later, shows in `failures`.
+        """
+        topic, reports = self._topic, self._reports
+
+        def append(nonce: str, key: bytes, value: bytes, headers: Headers) -> None:
+            report = reports.get((partition, nonce)) or self._reporter(partition, nonce)
+            try:
+                self._producer.produce(topic, value, key, partition, report, headers=headers)
+            except BufferError:
+                self._append_slowly(partition, nonce, (value, key, partition, report), headers)
+            except KafkaException as error:
+                self._lost(partition, nonce, str(error))
+
+        return append
 
     def failures(self) -> list[tuple[int, str, str]]:
         """Partition, nonce and reason of each epoch that lost a record since the last call.

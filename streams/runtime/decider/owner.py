@@ -21,7 +21,7 @@ from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.filter import Accepted, BrokenChain, Verdict, accept, columns
 from streams.runtime.decider.folded import Folded, FoldFailed, Told
 from streams.runtime.decider.judge import Incoming, Judge, Judged
-from streams.runtime.decider.ports import Last, Phase, Ports, Records, Tally
+from streams.runtime.decider.ports import CommandsReplaced, Last, Phase, Ports, Records, Tally
 from streams.runtime.decider.records import OWNERSHIP_CLAIMED, OwnershipClaimed
 from streams.runtime.decider.replies import Answer
 from streams.runtime.decider.rules import Decider, Envelope, Event
@@ -50,7 +50,8 @@ CLAIMED = OWNERSHIP_CLAIMED.fullname
 class Owner:
     """The owner of partition `partition` of a decider; `folded` is where it starts from.
 
-    One thread at a time. Raises `BrokenChain` and `FoldFailed`: the process must stop then.
+    One thread at a time. Raises `BrokenChain`, `FoldFailed` or `CommandsReplaced`: then the process
+    must stop, and a person look.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class Owner:
             end = at + 1
         found = self._codec.decode(records.values[at:end])
         claims = {
-            row: one[1].nonce
+            row: self._checked(one[1]).nonce
             for row, one in enumerate(found)
             if not isinstance(one, Unreadable) and one[0] == CLAIMED
         }
@@ -273,6 +274,16 @@ class Owner:
         self.folded.next_offset = records.offsets[end - 1] + 1
         self._consider(raw, claims, records.offsets[end - 1], verdicts)
         return end
+
+    def _checked(self, claim: OwnershipClaimed) -> OwnershipClaimed:
+        """A10: source offsets are those of one topic; a re-created one has other commands."""
+        if claim.commands_topic_id != self._commands_topic_id:
+            raise CommandsReplaced(
+                f"{self._place[0]}/{self.partition} answers commands of topic id "
+                f"{claim.commands_topic_id}; {self.decider.commands.name} is now "
+                f"{self._commands_topic_id}: it was re-created. Begin a new event topic, too"
+            )
+        return claim
 
     def _consider(
         self,

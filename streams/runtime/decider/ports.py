@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -14,6 +14,10 @@ from streams.runtime.decider.replies import Answer
 from streams.runtime.decider.state import Image
 from streams.runtime.decider.wire import Headers
 from streams.runtime.position import FilterState
+
+
+class CommandsReplaced(RuntimeError):
+    """The event log answers the commands of another topic than the one that is there now."""
 
 
 class Phase(StrEnum):
@@ -37,9 +41,10 @@ class Ports(Protocol):
         """A random number between 0 and 1."""
         ...
 
-    def append(self, nonce: str, key: bytes, value: bytes, headers: Headers) -> None:
-        """Send a record to the event partition, once. If that fails or its outcome is unknown,
-        `Owner.failed(nonce)` must be called, unless the process ends.
+    @property
+    def append(self) -> Callable[[str, bytes, bytes, Headers], None]:
+        """Sends a record to the event partition, once: nonce, key, value, headers. If that fails or
+        its outcome is unknown, `Owner.failed(nonce)` must be called, unless the process ends.
         """
         ...
 

@@ -28,12 +28,13 @@ from streams.runtime.decider.ports import Last, Phase
 from streams.runtime.decider.replies import Answer
 from streams.runtime.decider.rules import Decider
 from streams.runtime.decider.state import Image
-from streams.runtime.decider.wire import Headers
 from streams.runtime.lane.journal import ALONE, Journal, Suspect, pieces
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.position import FilterState
 
 KILLED = ("failed", "the command has ended the process each time it was decided")
+
+TICK_S = 0.02
 
 log = structlog.get_logger()
 
@@ -109,7 +110,7 @@ class _Ports:
         self._pump = pump
         self._desk = desk
         self._random = random.SystemRandom()
-        self._out = pump.outgoing
+        self.append = pump.outgoing.to(desk.partition)
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -122,9 +123,6 @@ class _Ports:
 
     def spread(self) -> float:
         return self._random.random()
-
-    def append(self, nonce: str, key: bytes, value: bytes, headers: Headers) -> None:
-        self._out.append(self._desk.partition, nonce, key, value, headers)
 
     def ask_commands(self, offset: int) -> None:
         self._pump.reseat(self._desk, offset)
@@ -157,6 +155,7 @@ class Pump:
         self.desks: dict[int, Desk] = {}
         self._commands, self._events = codecs
         self._journal = journal
+        self._ticked_s = 0.0
         self._writer = writer
 
     def process(self, work: Work) -> None:
@@ -251,12 +250,13 @@ class Pump:
             if desk is not None and desk.owner is not None:
                 desk.owner.read(echo)
                 self._work(desk, desk.owner)
-            elif echo.partition < 0:
-                self._tick()
+            if echo.partition < 0 or time.monotonic() - self._ticked_s >= TICK_S:
+                self._tick()  # also while records of some partitions come all the time
         finally:
             self.outside.echo_done()
 
     def _tick(self) -> None:
+        self._ticked_s = time.monotonic()
         confirmed_ms = int(self.outside.polled_s() * 1_000)
         for desk in self.desks.values():
             if desk.owner is not None:
@@ -281,7 +281,7 @@ class Pump:
         self._work(desk, owner)
 
     def _incoming(self, span: Span) -> list[Incoming]:
-        found = []
+        found: list[Incoming] = []
         for part, suspect in pieces(span, self._journal.suspected(span)):
             decoded: Sequence[tuple[str, Any] | Unreadable]
             if suspect is not None and suspect.guilty:
@@ -290,17 +290,10 @@ class Pump:
                 with self._noting(part, suspect):
                     decoded = self._commands.decode(part.values())
             where = f"{span.seat.topic}/{span.seat.partition}"
-            found += [
-                incoming_of(
-                    one,
-                    message.headers(),
-                    message.key(),
-                    offset=message.offset(),
-                    time_ms=message.timestamp()[1],
-                    place=f"{where}/{message.offset()}",
-                )
-                for one, message in zip(decoded, part.messages, strict=True)
-            ]
+            for one, message in zip(decoded, part.messages, strict=True):
+                _, time_ms = message.timestamp()
+                place = where, message.offset()
+                found.append(incoming_of(one, message.headers(), message.key(), time_ms, place))
         return found
 
     def _work(self, desk: Desk, owner: Owner) -> None:

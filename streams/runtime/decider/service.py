@@ -30,10 +30,11 @@ from streams.runtime.decider.answering import Answering
 from streams.runtime.decider.archive import Archive, Logs
 from streams.runtime.decider.codec import Codec, with_control_records
 from streams.runtime.decider.echo import Echo, EchoReader, record_at
-from streams.runtime.decider.folded import Folded
+from streams.runtime.decider.filter import BrokenChain
+from streams.runtime.decider.folded import Folded, FoldFailed
 from streams.runtime.decider.outgoing import CONFIG, Outgoing
 from streams.runtime.decider.owner import Owner
-from streams.runtime.decider.ports import Last, Phase
+from streams.runtime.decider.ports import CommandsReplaced, Last, Phase
 from streams.runtime.decider.pump import (
     Assigned,
     Outside,
@@ -86,6 +87,8 @@ class Deciding(faust.Service):  # type: ignore[misc]
 
     def __init__(self, app: LaneApp, decider: Decider, wiring: DeciderWiring) -> None:
         super().__init__(loop=app.loop)
+        if decider.commands.partitions != decider.events.partitions:
+            raise ValueError(f"{decider.name}: commands and events have other partition counts")
         self.decider = decider
         self.name = decider.name
         self.failure: BaseException | None = None
@@ -97,7 +100,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._archive = Archive(decider, wiring.snapshots)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")
-        self._background = ThreadPoolExecutor(1, thread_name_prefix=f"snapshots-{decider.name}")
+        self._background = ThreadPoolExecutor(2, thread_name_prefix=f"snapshots-{decider.name}")
         self._saving: set[int] = set()
         self._assigned_s: dict[int, float] = {}
         self._told_s = 0.0
@@ -233,14 +236,15 @@ class Deciding(faust.Service):  # type: ignore[misc]
                 self.metrics.assigned([seat.partition])
         try:
             self.pump.process(work)
+        except (BrokenChain, FoldFailed, CommandsReplaced) as error:
+            raise LogMismatch(f"{self.name}: {error}") from error
         except RegistryUnavailable as error:
             # Nothing was decided of it; the process starts anew and reads it again.
             raise ConnectionError(f"the registry is needed for a new schema: {error}") from error
-        if isinstance(work, Echo) and work.partition < 0:
-            if began - self._told_s >= TELL_S:
-                self._tell(began)
-        else:
+        if not (isinstance(work, Echo) and work.partition < 0):
             self.decisions.worked(time.monotonic() - began)
+        if began - self._told_s >= TELL_S:
+            self._tell(began)
 
     def _tell(self, now_s: float) -> None:
         """Report, and publish the next command's offset for lag tools."""

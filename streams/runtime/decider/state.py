@@ -46,14 +46,12 @@ class Image(msgspec.Struct, frozen=True):
 class MemoryTable:
     """A `Table` over a dictionary; every change leaves an undo step."""
 
-    __slots__ = ("_rows", "_undo")
+    __slots__ = ("_rows", "_undo", "get")
 
     def __init__(self, rows: Rows, undo: Undo) -> None:
         self._rows = rows
         self._undo = undo
-
-    def get(self, key: Any) -> Any | None:
-        return self._rows.get(key)
+        self.get = rows.get
 
     def __getitem__(self, key: Any) -> Any:
         return self._rows[key]

@@ -117,14 +117,9 @@ def memory_codec(topic: Topic) -> Codec:
 
 def incoming(codec: Codec, offset: int, record: LogRecord) -> Incoming:
     """A command of a log in memory, as the shell makes it of a Kafka record."""
-    return incoming_of(
-        codec.decode([record.value])[0],
-        record.headers,
-        record.key,
-        offset=offset,
-        time_ms=record.time_ms,
-        place=f"{codec.topic.name}/0/{offset}",
-    )
+    one = codec.decode([record.value])[0]
+    place = f"{codec.topic.name}/0", offset
+    return incoming_of(one, record.headers, record.key, record.time_ms, place)
 
 
 class DeciderHarness:

@@ -52,8 +52,8 @@ _FIELDS = {
     SUBJECT: "subject",
 }
 
-_TRACE = frozenset({"traceparent", "tracestate"})
-"""W3C Trace Context."""
+_CARRIED = frozenset({*_FIELDS, "traceparent", "tracestate"})
+"""What an event repeats of its command's headers: the envelope, and W3C Trace Context."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -136,19 +136,30 @@ def envelope_of(headers: Iterable[tuple[str, bytes | None]] | None, place: str) 
 
 
 def carried(
-    headers: Iterable[tuple[str, bytes | None]] | None, place: str
+    headers: Iterable[tuple[str, bytes | None]] | None, place: str, offset: int | None = None
 ) -> tuple[Envelope, Headers]:
-    """The envelope of a command, and the headers that its event repeats: those, and its trace."""
-    found: dict[str, str] = {}
+    """The envelope of a command, and the headers that its event repeats: those, and its trace.
+
+    `place` is the record's, or that of its partition when `offset` is given.
+    """
+    named = reply_to = key = fingerprint = subject = ""
     kept: Headers = []
-    for name, value in headers or ():
-        if value and len(value) <= TEXT_BYTES_MAX:
-            if (field := _FIELDS.get(name)) is not None:
-                found[field] = value.decode(errors="replace")
-                kept.append((name, value))
-            elif name in _TRACE:
-                kept.append((name, value))
-    if "correlation_id" not in found:
-        found["correlation_id"] = place
-        kept.append((CORRELATION_ID, place.encode()))
-    return Envelope(**found), kept
+    for header in headers or ():
+        name, value = header
+        if not value or len(value) > TEXT_BYTES_MAX or name not in _CARRIED:
+            continue
+        kept.append((name, value))
+        if name == CORRELATION_ID:
+            named = value.decode(errors="replace")
+        elif name == REPLY_TO:
+            reply_to = value.decode(errors="replace")
+        elif name == IDEMPOTENCY_KEY:
+            key = value.decode(errors="replace")
+        elif name == FINGERPRINT:
+            fingerprint = value.decode(errors="replace")
+        elif name == SUBJECT:
+            subject = value.decode(errors="replace")
+    if not named:
+        named = place if offset is None else f"{place}/{offset}"
+        kept.append((CORRELATION_ID, named.encode()))
+    return Envelope(named, reply_to, key, fingerprint, subject), kept

@@ -67,7 +67,8 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._app = app
         self._wiring = wiring
         self._stopping = threading.Event()
-        self._channel = app.channel(maxsize=8)
+        # A full queue may let a later span pass one that waits: the reader bounds what is out.
+        self._channel = app.channel(maxsize=0)
         self._admin = kafka.admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(

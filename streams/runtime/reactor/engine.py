@@ -40,6 +40,9 @@ from streams.runtime.reactor.wire import Journey, own_headers
 SENDS_MAX = 2_000
 """Records on their way to retry and dead letter topics before no more are read."""
 
+CANCEL_S = 1.0
+"""How long a call that was cut off may take to notice."""
+
 Encode = Callable[[Any], tuple[bytes, bytes]]
 """Key and value of an outcome row; raises `ValueError` for a row that cannot be written."""
 
@@ -53,6 +56,9 @@ class Ledger:
     offsets: Offsets
     topic_id: str
     leaving: bool = False
+    """Nothing new is begun."""
+    cut: bool = False
+    """Nothing more is written either: the partition may be somebody else's."""
     work: set[asyncio.Task[None]] = field(default_factory=set)
     committed: Commit | None = None
 
@@ -204,19 +210,18 @@ class Engine:
 
     async def _settle(self, move: Move) -> None:
         """Put on the log what a move says, then finish the record."""
+        source: Source = move.call.record
+        if source.seat.memory.cut:
+            return
         self._sends += 1
         try:
-            source: Source = move.call.record
             match move:
                 case Later():
                     await self._later(source, move)
                 case Done() if move.outcome is not None:
                     await self._outcome(source, move.call, move.outcome)
                 case Over():
-                    outcome = self.handler.gave_up(move.call.task, move.reason)
-                    if outcome is not None:
-                        await self._outcome(source, move.call, outcome)
-                    await self._letter(source, move.call.journey, move.reason, move.error)
+                    await self._over(source, move)
             self._finish(source)
         finally:
             self._sends -= 1
@@ -229,9 +234,20 @@ class Engine:
                 source.message.key(),
                 source.message.value(),
                 [*own_headers(source.message.headers()), *move.journey.headers()],
-                partition=move.journey.partition,
+                partition=source.seat.partition,
             )
         )
+
+    async def _over(self, source: Source, move: Over) -> None:
+        reason = move.reason
+        try:
+            outcome = self.handler.gave_up(move.call.task, reason)
+        except Exception as error:
+            log.exception("gave_up failed", reactor=self.reactor.name)
+            outcome, reason = None, f"{reason}; gave_up: {type(error).__name__}: {error}"
+        if outcome is not None:
+            await self._outcome(source, move.call, outcome)
+        await self._letter(source, move.call.journey, reason, move.error)
 
     async def _outcome(self, source: Source, call: Call, row: Any) -> None:
         """An outcome that cannot be written makes its event a dead letter: the call was made."""
@@ -279,7 +295,7 @@ class Engine:
                 source.message.key(),
                 source.message.value(),
                 [*own_headers(source.message.headers()), *ours],
-                partition=journey.partition,
+                partition=source.seat.partition,
             )
         )
 
@@ -306,10 +322,12 @@ class Engine:
         work = {task for seat in seats for task in seat.memory.work}
         if work:
             _, slow = await asyncio.wait(work, timeout=wait_s)
+            for seat in seats:
+                seat.memory.cut = True
             for task in slow:
                 task.cancel()
             if slow:
-                await asyncio.wait(slow)
+                await asyncio.wait(slow, timeout=CANCEL_S)
 
 
 def _unpacked(header: bytes) -> Decision | None:

@@ -4,6 +4,10 @@ It hands over records that are due, in spans of one partition, and never more th
 room for. The head of a retry partition that is not due yet stays here with the partition paused:
 it costs no other partition anything, and no seek. What waits here is dropped on a revoke.
 
+The assignor is `range`: each worker has its share of *every* topic, and a partition's retries where
+the partition is. (`cooperative-sticky` evens out only the total: one worker may end up with all of
+the source.) Its price: a rebalance takes all partitions away for a moment.
+
 Only this thread touches the consumer (see `streams.runtime.lane.reader`).
 """
 
@@ -25,11 +29,13 @@ from streams.runtime.lane.span import Seat, Span
 CONSUME_ROWS = 500
 HELD_ROWS_MAX = 500
 """Records of a partition that wait here before it is paused."""
-HANDED_ROWS_MAX = 1_000
+HANDED_ROWS_MAX = 2_000
 """Records handed over and not taken yet."""
 SPAN_ROWS_MAX = 500
 POLL_MS = 100
 ENDS_EVERY_S = 1.0
+
+ASSIGNOR = {"partition.assignment.strategy": "range"}
 
 Place = tuple[str, int]
 
@@ -208,7 +214,7 @@ class Reader(threading.Thread):
             offset = self._locate(seat, committed)
             self._pending[seat.topic, seat.partition] = Pending(seat, offset)
             placed.append(TopicPartition(seat.topic, seat.partition, offset))
-        consumer.incremental_assign(placed)
+        consumer.assign(placed)
         if placed:  # librdkafka remembers a pause beyond the assignment that it was made in
             consumer.resume(placed)
         log.info("assigned", topic=self._source, at=_offsets(placed))
@@ -219,7 +225,7 @@ class Reader(threading.Thread):
         self._commit(asynchronous=False)
         for seat in seats:
             seat.revoked = True
-        consumer.incremental_unassign([TopicPartition(p.topic, p.partition) for p in partitions])
+        consumer.unassign()
         log.info("revoked", topic=self._source, partitions=[seat.name for seat in seats])
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

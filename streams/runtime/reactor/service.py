@@ -13,7 +13,7 @@ from typing import Any
 
 import faust
 import structlog
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
@@ -29,7 +29,7 @@ from streams.runtime.reactor.engine import Encode, Engine, Ledger
 from streams.runtime.reactor.metrics import ReactorMetrics
 from streams.runtime.reactor.offsets import BadMetadata, Commit, Offsets
 from streams.runtime.reactor.outlet import KafkaOutlet
-from streams.runtime.reactor.reader import Reader
+from streams.runtime.reactor.reader import ASSIGNOR, Reader
 from streams.runtime.reactor.records import Records
 from streams.runtime.reactor.rules import Reactor
 from streams.runtime.reactor.wire import Journey
@@ -42,7 +42,7 @@ LEAVE_S = 3.0
 DRAIN_S = 10.0
 """The same for a stop."""
 STUCK_AFTER_S = 120.0
-QUEUED_MESSAGES = 1_000
+CONSUMER = {**ASSIGNOR, "queued.min.messages": 1_000, "queued.max.messages.kbytes": 16_384}
 
 log = structlog.get_logger()
 
@@ -71,7 +71,8 @@ class Reacting(faust.Service):  # type: ignore[misc]
         self._kafka = wiring.settings.kafka
         self._delays = {reactor.retry_topic(delay): delay for delay in reactor.retry.levels}
         self._stopping = threading.Event()
-        self._channel = app.channel(maxsize=8)
+        # A full queue may let a later span pass one that waits: the reader bounds what is out.
+        self._channel = app.channel(maxsize=0)
         self._admin = kafka.admin(self._kafka)
         self._reports = ReactorMetrics(wiring.metrics, reactor, wiring.system)
         self.metrics = self._reports.agents[reactor.topic.name]
@@ -79,7 +80,7 @@ class Reacting(faust.Service):  # type: ignore[misc]
         self._seats: set[Seat] = set()
         self._resources = AsyncExitStack()
         self._reader = Reader(
-            kafka.consumer(self._kafka, reactor.name, **{"queued.min.messages": QUEUED_MESSAGES}),
+            kafka.consumer(self._kafka, reactor.name, **CONSUMER),
             reactor.topic.name,
             list(self._delays),
             locate=self._locate,
@@ -144,6 +145,12 @@ class Reacting(faust.Service):  # type: ignore[misc]
     @faust.Service.task  # type: ignore[untyped-decorator]
     async def _begin(self) -> None:
         """Start reading once the agent listens: a channel without listeners drops silently."""
+        try:
+            for topic in (self.reactor.topic.name, *self._delays):
+                await asyncio.to_thread(kafka.topic_id, self._admin, topic, BROKER_TIMEOUT_S)
+        except (KafkaException, kafka.UnknownTopic) as error:
+            self._fail(error)
+            return
         while not self._channel.subscriber_count:
             await self.sleep(0.01)
         self._reader.start()

@@ -23,18 +23,20 @@ from schemas.apply import apply
 from schemas.registry import schema_ids
 from streams.runtime import kafka
 from streams.runtime.avro import RegistrySource
-from streams.runtime.decider.codec import Codec
+from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.folded import Folded, empty
 from streams.runtime.decider.owner import Owner
+from streams.runtime.decider.records import OwnershipClaimed
 from streams.runtime.decider.replies import Answer, answer_key, channel, decode
 from streams.runtime.decider.rules import Envelope
 from streams.runtime.decider.testing import LogRecord, MemoryPorts, Slice
 from streams.runtime.decider.wire import envelope_headers
 from streams.runtime.kafka import partition_of
 from streams.runtime.settings import Settings, home
+from tests.bench.store import drop_topics
 from tests.runtime.decider.bank import bank
 
-WAIT_S = 60.0
+WAIT_S = 150.0
 
 
 def free_port() -> int:
@@ -218,10 +220,18 @@ class Rig:
             empty(self.decider.rules),
             key_ttl_ms=self.decider.idempotency_ttl_ms,
         )
+        admin = kafka.admin(self.settings.kafka)
+        topic_id = kafka.topic_id(admin, self.decider.commands.name)
         where = (self.decider, partition, fresh, self.events, ports)
-        reader = Owner(*where, writer="test", commands_topic_id="any")
+        reader = Owner(*where, writer="test", commands_topic_id=topic_id)
         reader.read(Slice(0, self.records(partition)))
         return reader
+
+    def writers(self, partition: int = 0) -> set[str]:
+        """Who has claimed a partition."""
+        found = self.events.decode([one.value for one in self.records(partition)])
+        rows = [one[1] for one in found if not isinstance(one, Unreadable)]
+        return {row.writer for row in rows if isinstance(row, OwnershipClaimed)}
 
     def partition(self, account: str) -> int:
         return partition_of(account, self.partitions)
@@ -232,7 +242,4 @@ class Rig:
         self.schemas.close()
         self.heard.close()
         self.redis.close()
-        admin = kafka.admin(self.settings.kafka)
-        names = [n for topic in self.topics for n in (topic.name, topic.dead_letters)]
-        for future in admin.delete_topics(names).values():
-            future.result(10)
+        drop_topics(self.settings, self.topics)

@@ -13,9 +13,9 @@ from confluent_kafka import TopicPartition
 from streams.runtime import kafka
 from streams.runtime.supervisor import EXIT_DECISION, LAST_STATUS
 from tests.runtime.decider.bank import Deposit, Misbehave
-from tests.runtime.decider.rig import Rig
+from tests.runtime.decider.rig import Rig, Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -72,18 +72,19 @@ def test_a_paused_owner_wakes_up_to_find_it_is_none(rig: Rig) -> None:
     rig.await_answers(rig.send(deposits(10)))
     second = rig.start(slot=1)
     second.await_ready()
-    owner, other = (first, second) if first.metric("headrace_claims_total") else (second, first)
+    rig.await_answers(rig.send(deposits(10)))  # the second may have taken the partition over
+    owner = holder(first, second)
     asked = rig.send(deposits(300))
     owner.signal(signal.SIGSTOP)
     asked += rig.send(deposits(300))
     rig.await_answers(asked[-1:])
-    assert other.metric("headrace_claims_total") >= 1
     owner.signal(signal.SIGCONT)  # what it had in flight and in its queues comes out now
     asked += rig.send(deposits(100))
     answers = rig.await_answers(asked)
     assert {one.status for one in answers} == {201}
-    assert balance(rig) == 710
-    assert sources(rig) == 709
+    assert len(rig.writers()) >= 2
+    assert balance(rig) == 720
+    assert sources(rig) == 719
 
 
 def test_a_restart_goes_on_from_a_snapshot(rig: Rig) -> None:
@@ -99,6 +100,17 @@ def test_a_restart_goes_on_from_a_snapshot(rig: Rig) -> None:
     rig.await_answers(rig.send([Deposit("a", 1)]))
     assert "snapshot" in second.log.read_text()
     assert balance(rig) == 501
+
+
+def holder(*workers: Worker) -> Worker:
+    """The worker that holds the only partition."""
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s:
+        for one in workers:
+            if one.metric("headrace_assigned_partitions") and one.metric("headrace_claims_total"):
+                return one
+        time.sleep(0.2)
+    raise TimeoutError([one.text for one in workers])
 
 
 def await_snapshots(rig: Rig, count: int) -> None:
@@ -120,14 +132,14 @@ def test_commands_that_are_gone_stop_the_worker(rig: Rig) -> None:
     for future in admin.delete_records([gone]).values():
         future.result(10)
     late = rig.start(slot=1)
-    assert late.process.wait(60) == EXIT_DECISION, late.text
+    assert late.process.wait(150) == EXIT_DECISION, late.text
     assert "commands were deleted undecided" in late.text
 
 
 def test_a_command_that_kills_twice_is_recorded_as_failed(rig: Rig) -> None:
     rig.start().await_ready()
     asked = rig.send([Deposit("a", 1), Misbehave("a", "exit"), Deposit("a", 2)])
-    assert rig.workers[-1].process.wait(60) == 3
+    assert rig.workers[-1].process.wait(150) == 3
     for _ in range(4):
         worker = rig.start(env={LAST_STATUS: "3"})
         if rig.answered(asked, worker):

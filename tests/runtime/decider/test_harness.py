@@ -5,9 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from streams.runtime.decider.records import CommandRejected
+from streams.runtime.decider.folded import FoldFailed
+from streams.runtime.decider.ports import CommandsReplaced
+from streams.runtime.decider.records import CommandRejected, OwnershipClaimed
 from streams.runtime.decider.rules import Envelope
-from streams.runtime.decider.testing import DeciderHarness
+from streams.runtime.decider.testing import DeciderHarness, LogRecord, Slice
+from streams.runtime.decider.wire import envelope_headers
 from tests.runtime.decider.bank import (
     HOLD_MS,
     Account,
@@ -172,3 +175,45 @@ def test_a_crash_changes_nothing(harness: DeciderHarness) -> None:
     harness.advance(HOLD_MS)
     assert harness.events[-1] == HoldExpired("a", "h")
     assert harness.owner.tally.claims == 1
+
+
+def test_commands_of_another_topic_are_not_gone_on_with(harness: DeciderHarness) -> None:
+    harness.send(Deposit("a", 5))
+    claim = OwnershipClaimed("0" * 32, "another topic", "somebody")
+    _, value = harness._codec.encode(claim)
+    harness.log.append(LogRecord(b"", value, [], harness.now_ms))
+    with pytest.raises(CommandsReplaced, match="another topic"):
+        harness.owner.read(Slice(len(harness.log) - 1, harness.log[-1:]))
+
+
+def test_an_event_that_cannot_be_folded_stops_the_reader(harness: DeciderHarness) -> None:
+    harness.send(Deposit("a", 5))
+    event = harness.log[-1]
+    harness.log[-1] = LogRecord(event.key, event.value[:-1], event.headers, event.time_ms)
+    with pytest.raises(FoldFailed, match="ends early"):
+        harness.replay_digest()
+    harness.log[-1] = LogRecord(event.key, event.value, event.headers[:1], event.time_ms)
+    with pytest.raises(FoldFailed, match="headrace-cause"):
+        harness.replay_digest()
+
+
+def test_headers_that_are_too_long_count_as_missing(harness: DeciderHarness) -> None:
+    harness.send(Deposit("a", 5), idempotency_key="k" * 5_000)
+    assert not harness.send(Deposit("a", 5), idempotency_key="k" * 5_000).replay
+    reply = harness.send(Deposit("a", 5), key="k" * 5_000)
+    assert reply.status == 400
+    assert len(harness.log[-1].key) == 0
+
+
+def test_a_foreign_decision_header_in_a_command_is_not_repeated(harness: DeciderHarness) -> None:
+    envelope = Envelope("c", "r")
+    value = harness._command_codec.encode(Deposit("a", 1))[1]
+    headers = [("headrace-decision", b"x" * 40), ("headrace-cause", b"y"), ("other", b"z")]
+    harness.commands.append(
+        LogRecord(b"a", value, [*headers, *envelope_headers(envelope)], harness.now_ms)
+    )
+    harness.advance(0)
+    assert harness.events == [Deposited("a", 1, 1)]
+    names = [name for name, _ in harness.log[-1].headers]
+    assert names.count("headrace-decision") == 1
+    assert "other" not in names

@@ -23,8 +23,11 @@ from streams.runtime.decider.owner import Owner
 from streams.runtime.decider.ports import Phase
 from streams.runtime.decider.wire import Decision
 from streams.runtime.position import FilterState
+from tests.runtime.decider import canon as canons
 from tests.runtime.decider import world as worlds
-from tests.runtime.decider.world import DEADLINE_MS, Chances, Violation, World, walk
+from tests.runtime.decider.counting import DEADLINE_MS, TIMER_MS, Violation
+from tests.runtime.decider.walks import Chances, walk
+from tests.runtime.decider.world import World
 
 SLOTS = st.integers(0, 2)
 
@@ -52,7 +55,7 @@ class Protocol(RuleBasedStateMachine):
     def decide(self, slot: int, count: int) -> None:
         self.world.decide(slot, count)
 
-    @rule(slot=SLOTS, ms=st.sampled_from([0, 200, worlds.TIMER_MS, DEADLINE_MS + 1]))
+    @rule(slot=SLOTS, ms=st.sampled_from([0, 200, TIMER_MS, DEADLINE_MS + 1]))
     def tick(self, slot: int, ms: int) -> None:
         self.world.wait(ms)
         self.world.tick(slot)
@@ -164,7 +167,7 @@ def _rule(**parts: str) -> Callable[[pytest.MonkeyPatch], None]:
     def mutate(patch: pytest.MonkeyPatch) -> None:
         judge = _judge(**parts)
         patch.setattr(owners, "accept", _accept(judge))
-        patch.setattr(worlds, "judge", judge)
+        patch.setattr(canons, "judge", judge)
 
     return mutate
 

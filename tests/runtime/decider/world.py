@@ -7,22 +7,16 @@ state that the events before it add up to (each carries the digest it was decide
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
 
-import polars as pl
-
-from streams.runtime.decider.codec import Codec, with_control_records
-from streams.runtime.decider.filter import BrokenChain, Verdict, claimed, judge
-from streams.runtime.decider.folded import CLOCK, KEYS, Folded, FoldFailed, empty
+from streams.runtime.decider.filter import BrokenChain
+from streams.runtime.decider.folded import Folded, FoldFailed, empty
 from streams.runtime.decider.owner import Owner
 from streams.runtime.decider.ports import Last, Phase
-from streams.runtime.decider.records import CommandRejected, OwnershipClaimed
 from streams.runtime.decider.replies import Answer
-from streams.runtime.decider.rules import Command, Decider, Envelope, Event, Reply, State, Timer
+from streams.runtime.decider.rules import Envelope
 from streams.runtime.decider.snapshot import Identity
 from streams.runtime.decider.state import Image
 from streams.runtime.decider.testing import (
@@ -33,116 +27,11 @@ from streams.runtime.decider.testing import (
     memory_codec,
 )
 from streams.runtime.decider.wire import (
-    Cause,
-    Decision,
-    decision_header,
     envelope_headers,
-    envelope_of,
-    is_timer,
 )
 from streams.runtime.position import FilterState
-from streams.runtime.topic import RecordType, Topic
-
-DEADLINE_MS = 2_000
-TIMER_MS = 700
-
-
-class Violation(AssertionError):
-    """The log, a reader or a reply is not what it must be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    name: str
-    arm: int
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    name: str
-    total: int
-    arm: int
-    by: str
-    pre: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rang:
-    name: str
-    pre: str
-
-
-def _record(row: type, **types: str) -> RecordType:
-    fields = [{"name": name, "type": kind} for name, kind in types.items()]
-    avsc = {"type": "record", "name": row.__name__, "namespace": "headrace.world", "fields": fields}
-    dtypes = {name: {"string": pl.String, "long": pl.Int64}[kind] for name, kind in types.items()}
-    return RecordType(f"headrace.world.{row.__name__}", json.dumps(avsc), dtypes, row)
-
-
-def digest_of(state: Any) -> str:
-    """Of what a rule can see: tables and timers, not the runtime's own tables."""
-    image = state.image()
-    seen = {name: rows for name, rows in image.tables.items() if name not in (KEYS, CLOCK)}
-    return Image(seen, image.timers).digest()
-
-
-class Counting:
-    """Counts, and writes down which process decided: deciding again gives another event."""
-
-    version = 1
-    tables: ClassVar = {"totals": int, "by": str}
-
-    def __init__(self, process: str = "") -> None:
-        self._process = process
-
-    def decide(self, state: State, command: Command) -> Any:
-        name, arm = command.row.name, command.row.arm
-        total = (state["totals"].get(name) or 0) + 1
-        return Counted(name, total, arm, self._process, digest_of(state))
-
-    def expire(self, state: State, timer: Timer) -> Any:
-        return Rang(timer.name, digest_of(state))
-
-    def evolve(self, state: State, event: Event) -> None:
-        row = event.row
-        if isinstance(row, Counted):
-            state["totals"][row.name] = row.total
-            state["by"][row.name] = row.by
-            if row.arm:
-                state.schedule(row.name, event.time_ms + TIMER_MS)
-        else:
-            state["totals"][f"rang {row.name}"] = event.time_ms
-
-    def reply(self, event: Event) -> Reply:
-        return Reply(200, {"total": event.row.total})
-
-
-COMMANDS = Topic(
-    "world.commands",
-    (_record(Count, name="string", arm="long"),),
-    *("name", None),
-    *(1, "world", ""),
-)
-EVENTS = with_control_records(
-    Topic(
-        "world.events",
-        (
-            _record(Counted, name="string", total="long", arm="long", by="string", pre="string"),
-            _record(Rang, name="string", pre="string"),
-        ),
-        *("name", None, 1, "world", ""),
-        decides=COMMANDS.name,
-    )
-)
-DECIDER = Decider(
-    "world",
-    COMMANDS,
-    EVENTS,
-    Counting(),
-    in_flight_max=3,
-    deadline_ms=DEADLINE_MS,
-    snapshot_events=10**9,
-)
+from tests.runtime.decider.canon import Canon
+from tests.runtime.decider.counting import COMMANDS, DECIDER, EVENTS, Count, Counting, Violation
 
 
 class Halted(Exception):
@@ -176,56 +65,6 @@ class Stored:
     image: Image
     filter: FilterState
     last: Identity
-
-
-@dataclass
-class Canon:
-    """The log, judged row by row, independently of the owner's own reading."""
-
-    folded: Folded
-    codec: Codec
-    filter: FilterState = field(default_factory=FilterState)
-    digests: list[str] = field(default_factory=list)
-    """Of the state before each offset, and after the last."""
-    sources: int = -1
-    accepted: dict[int, tuple[Event, str]] = field(default_factory=dict)
-    """Event and correlation id by offset."""
-    refused: Counter[Verdict] = field(default_factory=Counter)
-
-    def take(self, offset: int, record: LogRecord) -> None:
-        if not self.digests:
-            self.digests.append(self.folded.image().digest())
-        self._take(offset, record)
-        self.digests.append(self.folded.image().digest())
-
-    def _take(self, offset: int, record: LogRecord) -> None:
-        name, row = self.codec.decode([record.value])[0]  # type: ignore[misc]
-        if isinstance(row, OwnershipClaimed):
-            self.filter = claimed(self.filter, offset, row.nonce)
-            return
-        raw, timer = decision_header(record.headers), is_timer(record.headers)
-        assert raw is not None
-        decision = Decision.unpack(raw)
-        try:
-            self.filter, verdict = judge(self.filter, decision, timer=timer)
-        except BrokenChain as error:
-            raise Violation(str(error)) from error
-        if verdict is not Verdict.ACCEPTED:
-            self.refused[verdict] += 1
-            return
-        if not timer and decision.source_offset != self.sources + 1:
-            raise Violation(f"lost commands {self.sources + 1} to {decision.source_offset - 1}")
-        self.sources = decision.source_offset
-        if not isinstance(row, CommandRejected) and row.pre != digest_of(self.folded.state):
-            raise Violation(f"the event at {offset} was decided on another state")
-        cause = Cause.of(record.headers)
-        event = Event(name, row, cause.time_ms)
-        self.folded.apply(event, cause.timer)
-        self.folded.state.settle()
-        envelope = None if timer else envelope_of(record.headers, "")
-        event = Event(name, row, cause.time_ms, offset)
-        self.folded.settle(event, envelope)
-        self.accepted[offset] = (event, envelope.correlation_id if envelope else "")
 
 
 class World:
@@ -492,61 +331,3 @@ class _Alive:
 
 def replace_time(record: LogRecord, time_ms: int) -> LogRecord:
     return LogRecord(record.key, record.value, record.headers, time_ms)
-
-
-@dataclass(frozen=True)
-class Chances:
-    """How often each thing happens in a walk."""
-
-    command: float = 1.2
-    start: float = 0.5
-    read: float = 4.0
-    decide: float = 4.0
-    tick: float = 2.0
-    wait: float = 1.0
-    save: float = 0.5
-    append: float = 6.0
-    reorder: float = 0.2
-    repeat: float = 0.3
-    lose: float = 0.3
-    truncate: float = 0.1
-    retain: float = 0.0
-
-
-def walk(seed: int, steps: int = 150, chances: Chances | None = None) -> World:
-    """A random walk, then calm. Raises `Violation`."""
-    world = World(seed)
-    pick = world.random
-    names = list(Chances.__dataclass_fields__)
-    weights = [getattr(chances or Chances(), name) for name in names]
-    for _ in range(steps):
-        slot = pick.randrange(len(world.processes))
-        nonce = pick.choice(list(world.flying)) if world.flying else None
-        last = len(world.flying[nonce]) - 1 if nonce else 0
-        match pick.choices(names, weights)[0]:
-            case "command":
-                key = pick.choice(["", "", "k1", "k2"])
-                world.command(pick.choice("ab"), pick.choice([0, 0, 1]), key)
-            case "append" | "reorder" | "repeat" | "lose" if nonce is None:
-                pass
-            case "append" if nonce:
-                world.append(nonce)
-            case "reorder" if nonce:
-                world.append(nonce, pick.randint(0, last))
-            case "repeat" if nonce:
-                world.append(nonce, keep=True)
-            case "lose" if nonce:
-                world.lose(nonce, pick.randint(0, last), reported=pick.random() < 0.5)
-            case "wait":
-                world.wait(pick.choice([10, 300, DEADLINE_MS + 1]))
-            case "read" | "decide" as act:
-                getattr(world, act)(slot, pick.randint(1, 4))
-            case "start" | "tick" | "save" as act:
-                getattr(world, act)(slot)
-            case "truncate" | "retain" as act:
-                getattr(world, act)()
-    world.calm(pick.choice(["early", "late", "never"]))
-    return world
-
-
-__all__ = ["Chances", "Violation", "World", "walk"]

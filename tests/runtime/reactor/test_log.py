@@ -9,6 +9,7 @@ import pytest
 
 from infra.dlq.letters import Letter
 from infra.dlq.redrive import Fate, Redrive, Wish
+from infra.lag.measure import committed
 from streams.runtime import kafka
 from streams.runtime.decider.wire import IDEMPOTENCY_KEY
 from tests.chaos.processes import until
@@ -97,6 +98,9 @@ def test_after_the_last_try_a_dead_letter_and_a_redrive_that_only_the_reactor_se
         assert {letter.agent for letter in letters} == {rig.name}
         assert {str(letter.source.topic) for letter in letters} == {rig.asked.name}
 
+        seen = {place.topic for place in committed(rig.settings.kafka, [rig.name])}
+        assert {rig.asked.name, f"{rig.name}.retry.300ms", f"{rig.name}.retry.1s"} <= seen
+
         rig.provider.status = {}
         ends = len(rig.records(rig.asked.name))
         fates = Redrive(rig.settings.kafka, Wish(rig.asked)).run()
@@ -161,3 +165,20 @@ def _letters(rig, count):
     records = rig.records(rig.asked.dead_letters)
     records.sort(key=lambda message: message.timestamp()[1])
     return [Letter.of(message) for message in records] if len(records) >= count else []
+
+
+def test_a_second_worker_takes_over_partitions_without_a_loss(rig):
+    rig.ask(*(Asked(f"q{n}", f"t{n % 9}") for n in range(150)))
+    with rig.worker():
+        until(rig.answers, 30, "the first works")
+        with rig.worker() as second:
+            rig.ask(*(Asked(f"r{n}", f"t{n % 9}") for n in range(150)))
+            until(lambda: len({one.question for one in rig.answers()}) == 300, 60, "all")
+            # Its share of every topic: one partition of two.
+            assert rig.metric("headrace_assigned_partitions") == 3
+            assert rig.metric(f'headrace_assigned_partitions "{rig.asked.name}"') == 1
+            second.terminate()
+            assert second.wait(40) == 0, rig.log.read_text()[-3_000:]
+        rig.ask(*(Asked(f"s{n}", "t") for n in range(20)))
+        until(lambda: len({one.question for one in rig.answers()}) == 320, 60, "the rest")
+    assert max(rig.provider.began.values()) == 1

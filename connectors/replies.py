@@ -1,4 +1,4 @@
-"""Hears the verdicts that deciders publish, for the requests of this process that wait for them.
+"""Hears the verdicts that deciders publish, for those of this process that wait for them.
 
 One subscription per process. Lost messages (Redis down, a reconnect) are not noticed here: the
 request then waits until its deadline and is told where to ask later.

@@ -1,0 +1,1 @@
+"""How notifications reach people: templates, providers of mail, SMS and push, their callbacks."""

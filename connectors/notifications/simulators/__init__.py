@@ -1,0 +1,1 @@
+"""Providers to try things with: real servers that take messages and misbehave when told to."""

@@ -1,0 +1,1 @@
+"""How logs and metrics enter: OTLP, Prometheus remote write, and files that are followed."""
