@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -19,11 +19,13 @@ import pytest
 from infra.local.home import Home
 from infra.local.part import Site
 from infra.local.parts import kafka
-from infra.local.parts.redis import binary
+from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 60.0
+START_S = 150.0
+"""A Cassandra node takes its time."""
 
 
 def free_port() -> int:
@@ -43,19 +45,30 @@ def until(happens: Callable[[], Any], within_s: float, what: str) -> Any:
 
 
 class Server:
-    """A store's process, ended with the rig."""
+    """A store's process, ended with the rig. `section(port)` is what the settings say of it to a
+    client that comes by that port.
+    """
 
-    def __init__(self, command: list[str], port: int, log: Path) -> None:
+    def __init__(
+        self, launch: Launch, port: int, log: Path, section: Callable[[int], dict[str, Any]]
+    ) -> None:
         self.port = port
-        self._command = command
+        self.section = section
+        self._launch = launch
         self._log = log
         self.start()
 
     def start(self) -> None:
         """Start, or start again after an end; returns when it takes connections."""
         with self._log.open("ab") as out:
-            self.process = subprocess.Popen(self._command, cwd=ROOT, stdout=out, stderr=out)
-        until(self._listens, READY_S, f"{self._command[0]} listens on {self.port}")
+            self.process = subprocess.Popen(
+                self._launch.argv,
+                cwd=self._launch.cwd,
+                env={**os.environ, **self._launch.env},
+                stdout=out,
+                stderr=out,
+            )
+        until(self._listens, START_S, f"{self._launch.argv[0]} listens, see {self._log}")
 
     def kill(self) -> None:
         """`kill -9`."""
@@ -75,18 +88,6 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def valkey(folder: Path) -> Server:
-    port = free_port()
-    options = f"--port {port} --bind 127.0.0.1 --save  --appendonly no --dir {folder}".split(" ")
-    return Server([binary(), *options], port, folder / "valkey.log")
-
-
-def clickhouse(folder: Path) -> Server:
-    port, data = free_port(), folder / "clickhouse" / "data"
-    command = [sys.executable, "-m", "infra.clickhouse", "--data", str(data)]
-    return Server([*command, "--port", str(port)], port, folder / "clickhouse.log")
 
 
 class Broker:

@@ -33,12 +33,11 @@ from tests.chaos.processes import (
     Broker,
     Server,
     Worker,
-    clickhouse,
     free_port,
     until,
-    valkey,
 )
 from tests.chaos.proxy import Proxy
+from tests.chaos.stores import STORES
 from tests.chaos.verdict import Verdict
 from tests.chaos.worker import deciders, projections
 
@@ -80,12 +79,10 @@ class Rig:
         self.workers: list[Worker] = []
         self.sinks: list[Sink] = []
         self.admin: AdminClient = admin(self.settings.kafka)
-        if "redis" in self.needs:
-            self.servers["redis"] = valkey(self.folder)
-        if "clickhouse" in self.needs:
-            self.servers["clickhouse"] = clickhouse(self.folder)
-        for name, server in self.servers.items():
-            self.proxies[name] = Proxy(server.port, self.seed)
+        for name in STORES:
+            if name in self.needs:
+                server = self.servers[name] = STORES[name](self.folder)
+                self.proxies[name] = Proxy(server.port, self.seed)
         registry = urlsplit(self.settings.registry.url)
         assert registry.hostname in ("127.0.0.1", "localhost") and registry.port
         self.proxies["registry"] = Proxy(registry.port, self.seed)
@@ -144,11 +141,10 @@ class Rig:
             "PYTHONPATH": str(ROOT),
             "POLARS_MAX_THREADS": "2",
         }
-        if "redis" in self.proxies:
-            env["HEADRACE_REDIS__URL"] = f"redis://127.0.0.1:{self.proxies['redis'].port}/0"
-        if "clickhouse" in self.proxies:
-            port = self.proxies["clickhouse"].port
-            env["HEADRACE_CLICKHOUSE__URL"] = f"http://default@127.0.0.1:{port}/default"
+        for name, server in self.servers.items():
+            for field_, value in server.section(self.proxies[name].port).items():
+                text = value if isinstance(value, str) else json.dumps(value)
+                env[f"HEADRACE_{name}__{field_}".upper()] = text
         return env
 
     def command(self, agents: str, slot: int, port: int, **options: Any) -> list[str]:
@@ -190,14 +186,9 @@ class Rig:
 
     def sink(self, agent: str) -> Sink:
         """The product's own sink, past the proxies."""
-        url = {"redis": {}, "clickhouse": {}}
-        if "redis" in self.servers:
-            url["redis"] = {"url": f"redis://127.0.0.1:{self.servers['redis'].port}/0"}
-        if "clickhouse" in self.servers:
-            port = self.servers["clickhouse"].port
-            url["clickhouse"] = {"url": f"http://default@127.0.0.1:{port}/default"}
+        sections = {name: one.section(one.port) for name, one in self.servers.items()}
         one: Projection = self.projections[agent]
-        sink = open_sink(one.store, one.model, Settings(**url))
+        sink = open_sink(one.store, one.model, Settings(**sections))
         self.sinks.append(sink)
         return sink
 

@@ -79,6 +79,8 @@ def projections(run: str) -> dict[str, Projection]:
     return {
         "windows": replace(windows, fold=Fragile(windows.fold)),
         "events": renamed("ads-events", "events", events, EVENTS),
+        "wide": replace(renamed("ads-windows", "wide", events, EVENTS), store="cassandra"),
+        "bulk": replace(renamed("ads-events", "bulk", events, EVENTS), store="s3"),
         "boards": renamed("leaderboard", "boards", scores, SCORES),
         "books": replace(books, store="redis"),
         "elements": lists.projection(run),
