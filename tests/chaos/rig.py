@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from streams.runtime.kafka import admin, log_bounds
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings
-from streams.runtime.sink import Sink
+from streams.runtime.sink import Sink, SinkUnavailable
 from tests.chaos.processes import (
     READY_S,
     ROOT,
@@ -196,7 +197,14 @@ class Rig:
         return redis.Redis(port=self.servers["redis"].port)
 
     def positions(self, sink: Sink) -> dict[int, Position]:
-        found = sink.positions(sink.live_version())
+        """By log partition; waits while the store does not answer."""
+
+        def asked() -> list[Mapping[tuple[str, int], Position]]:
+            with suppress(SinkUnavailable):
+                return [sink.positions(sink.live_version())]
+            return []
+
+        (found,) = until(asked, READY_S, "the store answers")
         return {partition: position for (_, partition), position in found.items()}
 
     def folded(self, sink: Sink) -> int:
