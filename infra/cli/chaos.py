@@ -21,7 +21,10 @@ app = typer.Typer(add_completion=False)
 PARTS = ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3")
 
 TESTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "T1": ("kill -9 of workers under load", ("tests/chaos/test_kills.py",)),
+    "T1": (
+        "kill -9 of workers under load",
+        ("tests/chaos/test_kills.py", "tests/chaos/test_lists.py"),
+    ),
     "T2": ("kill -9 of the broker", ("tests/chaos/test_broker.py",)),
     "T3": ("stores down or killed", ("tests/chaos/test_outages.py", "tests/chaos/test_stores.py")),
     "T4": ("lost replies of stores", ("tests/chaos/test_outages.py", "tests/chaos/test_stores.py")),

@@ -7,7 +7,7 @@ some values are refused. A read answers all lists of a group.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from streams.runtime.decider.rules import (
     State,
     Timer,
 )
+from streams.runtime.derivation.rules import Derivation
 from streams.runtime.outcome import Fate, Outcome
 from streams.runtime.projection import Projection
 from streams.runtime.sink import Changes, ReadModel, Table, Upsert
@@ -57,18 +58,39 @@ class Appended:
     value: int
 
 
-def _record(row: type) -> RecordType:
-    fields = [
-        {"name": "group", "type": "string"},
-        {"name": "lists", "type": {"type": "array", "items": "string"}},
-        {"name": "value", "type": "long"},
-    ]
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One element of one list; `place` is group and list."""
+
+    place: str
+    value: int
+
+
+_AVRO = {
+    pl.String: "string",
+    pl.Int64: "long",
+    pl.List(pl.String): {"type": "array", "items": "string"},
+}
+
+
+def _record(row: type, **dtypes: Any) -> RecordType:
+    fields = [{"name": name, "type": _AVRO[dtype]} for name, dtype in dtypes.items()]
     avsc = {"type": "record", "name": row.__name__, "namespace": "headrace.chaos", "fields": fields}
-    dtypes = {"group": pl.String, "lists": pl.List(pl.String), "value": pl.Int64}
     return RecordType(f"headrace.chaos.{row.__name__}", json.dumps(avsc), dtypes, row)
 
 
-APPEND, APPENDED = _record(Append), _record(Appended)
+APPEND, APPENDED = (
+    _record(row, group=pl.String, lists=pl.List(pl.String), value=pl.Int64)
+    for row in (Append, Appended)
+)
+PLACED = _record(Placed, place=pl.String, value=pl.Int64)
+PLACES = Table(
+    "places",
+    key={"place": pl.String, "offset": pl.Int64},
+    values={"value": pl.Int64},
+    bucket=("place",),
+    append=True,
+)
 ELEMENTS = Table(
     "elements",
     key={"group": pl.String, "list": pl.String, "offset": pl.Int64},
@@ -101,51 +123,91 @@ class Rules:
         return Reply(201, {"value": event.row.value})
 
 
+def elements(batch: Batch) -> pl.DataFrame:
+    """One row for each list that was appended to."""
+    rows = batch.of(APPENDED.fullname)
+    return rows.select(
+        "group", pl.col("lists").alias("list"), pl.col(OFFSET).alias("offset"), "value"
+    ).explode("list")
+
+
+def by_place(batch: Batch) -> dict[str, pl.DataFrame]:
+    """The derivation: from a record for all lists to a record for each."""
+    placed = elements(batch).select(
+        pl.format("{}/{}", "group", "list").alias("place"),
+        "value",
+        pl.col("offset").alias(OFFSET),
+    )
+    return {PLACED.fullname: placed}
+
+
+def placed(batch: Batch) -> pl.DataFrame:
+    """The rows of the derived topic."""
+    return batch.of(PLACED.fullname).select("place", pl.col(OFFSET).alias("offset"), "value")
+
+
+@dataclass(frozen=True)
 class Keep:
     """Every element in a row of its own; no state."""
+
+    record: RecordType
+    table: Table
+    elements: Callable[[Batch], pl.DataFrame]
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
         return None
 
     def fold(self, state: None, batch: Batch) -> tuple[None, Outcome]:
-        rows = batch.of(APPENDED.fullname)
-        elements = rows.select(
-            "group", pl.col("lists").alias("list"), pl.col(OFFSET).alias("offset"), "value"
-        ).explode("list")
+        rows, elements = batch.of(self.record.fullname), self.elements(batch)
         counts = {
             Fate.APPLIED.value: rows.height,
             Fate.FILTERED.value: batch.height - rows.height,
         }
-        changes = [Upsert(ELEMENTS, elements)] if elements.height else []
+        changes = [Upsert(self.table, elements)] if elements.height else []
         return None, Outcome(changes=changes, counts=counts)
 
     def provisional(self, state: None) -> list[Changes]:
         return []
 
 
-def topics(run: str) -> tuple[Topic, Topic]:
-    """Commands and events of a run."""
+def topics(run: str) -> tuple[Topic, Topic, Topic]:
+    """Commands, events, and what is derived from these, of a run."""
     common: dict[str, Any] = {
-        "key": "group",
         "event_time": None,
         "partitions": 3,
         "owner": "chaos",
         "doc": "A test's.",
     }
-    commands = Topic(f"{run}.lists-commands", (APPEND,), **common)
+    commands = Topic(f"{run}.lists-commands", (APPEND,), key="group", **common)
     records = (APPENDED, *CONTROL_RECORDS)
-    return commands, Topic(f"{run}.lists-events", records, **common, decides=commands.name)
+    decided = {"decides": commands.name, "key": "group"}
+    events = Topic(f"{run}.lists-events", records, **decided, **common)
+    derived = {"derived_from": (events.name,), "key": "place"}
+    return commands, events, Topic(f"{run}.lists-places", (PLACED,), **derived, **common)
 
 
 def decider(run: str) -> Decider:
     """Of a run."""
-    return Decider(f"{run}-lists", *topics(run), Rules(), snapshot_events=200)
+    return Decider(f"{run}-lists", *topics(run)[:2], Rules(), snapshot_events=200)
 
 
-def projection(run: str) -> Projection:
+def derivation(run: str) -> Derivation:
     """Of a run."""
-    model = ReadModel(f"{run}-elements", (ELEMENTS,))
-    return Projection(model.name, topics(run)[1], Keep(), model, store="redis")
+    return Derivation(f"{run}-spread", *topics(run)[1:], by_place)
+
+
+def projections(run: str) -> tuple[Projection, Projection]:
+    """Elements by group, from the events, and by place, from what is derived."""
+    _, events, places = topics(run)
+
+    def kept(name: str, topic: Topic, fold: Keep) -> Projection:
+        model = ReadModel(f"{run}-{name}", (fold.table,))
+        return Projection(model.name, topic, fold, model, store="redis")
+
+    return (
+        kept("elements", events, Keep(APPENDED, ELEMENTS, elements)),
+        kept("places", places, Keep(PLACED, PLACES, placed)),
+    )
 
 
 class NewValue(BaseModel):
@@ -157,7 +219,7 @@ class NewValue(BaseModel):
 
 def router(run: str) -> APIRouter:
     """Routes over the lists of a run, as the product's are made."""
-    commands, events = topics(run)
+    commands, events, _ = topics(run)
     routes = APIRouter(prefix="/v1/lists/{group}")
     read = Depends(fresh("lists", events))
 

@@ -40,7 +40,7 @@ from tests.chaos.processes import (
 from tests.chaos.proxy import Proxy
 from tests.chaos.stores import STORES
 from tests.chaos.verdict import Verdict
-from tests.chaos.worker import deciders, projections
+from tests.chaos.worker import deciders, derivations, projections
 
 FULL = os.environ.get("CHAOS_FULL") == "1"
 """The long runs: set by hand, not in CI."""
@@ -116,8 +116,8 @@ class Rig:
                 future.result(15)
 
     def delete_groups(self) -> None:
-        agents = (*self.projections.values(), *self.deciders.values())
-        groups = [agent.name for agent in agents]
+        agents = self.projections | self.deciders | derivations(self.run)
+        groups = [agent.name for agent in agents.values()]
         for future in self.admin.delete_consumer_groups(groups).values():
             with suppress(Exception):  # one that never was
                 future.result(15)

@@ -156,8 +156,9 @@ def held_back(rig: Rig, zombie: Worker) -> None:
 
     for _ in range(20):
         rig.proxies["kafka"].set(hold_requests=True)
+        time.sleep(1.5)  # what was told before is old by then
         with suppress(AssertionError):
-            until(in_flight, 4, "events are on their way")
+            until(in_flight, 2, "events are on their way")
             return
         rig.proxies["kafka"].heal()
     raise AssertionError("the zombie never had anything to send")

@@ -21,9 +21,10 @@ from sinks.open import open_redis_reader
 from streams.runtime.settings import Settings
 from tests.chaos import lists
 from tests.chaos.elle import Append, History, Read, anomalies, staleness
+from tests.chaos.processes import until
 from tests.chaos.recount import Decoder, records
 from tests.chaos.recount_ledger import Found, accepted
-from tests.chaos.rig import FULL, Rig
+from tests.chaos.rig import DRAIN_S, FULL, Rig
 from tests.chaos.web import api
 from tests.stack import offsets
 
@@ -141,6 +142,17 @@ def stored(rig: Rig) -> dict[tuple[str, str], list[int]]:
     return final
 
 
+def spread(rig: Rig) -> dict[tuple[str, str], list[int]]:
+    """The lists as decider, derivation and read model of the derived topic have them."""
+    sink = rig.sink("places")
+    final: dict[tuple[str, str], list[int]] = {}
+    for frame in sink.rows(sink.live_version(), lists.PLACES.name):
+        for place, _, value in sorted(frame.select("place", "offset", "value").iter_rows()):
+            group, _, name = place.partition("/")
+            final.setdefault((group, name), []).append(value)
+    return final
+
+
 def killing(rig: Rig) -> Callable[[int], None]:
     """Kills one process after the other while clients wait for answers; told what is done."""
     chance = random.Random(rig.seed)
@@ -158,8 +170,8 @@ def killing(rig: Rig) -> Callable[[int], None]:
 @pytest.mark.timeout(3_600 if FULL else 240)
 async def test_lists_are_what_clients_saw(rigs: Callable[..., Rig], tmp_path: Path) -> None:
     rig = rigs(34, kafka_config={"session.timeout.ms": "6000"})
-    rig.create("lists", "elements")
-    rig.ready(rig.worker("lists,elements"), rig.worker("lists,elements"))
+    rig.create("lists", "elements", "places")
+    rig.ready(*(rig.worker("lists,elements,spread,places") for _ in range(2)))
     async with web(rig) as http:
         clients = Clients(rig, http, killing(rig))
         with capture_logs():  # a line for each request says nothing here
@@ -178,6 +190,9 @@ async def test_lists_are_what_clients_saw(rigs: Callable[..., Rig], tmp_path: Pa
     )
     assert not any(found.values()), found
     assert stored(rig) == final
+    until(lambda: spread(rig) == final, DRAIN_S, "each element is derived once, and in order")
+    elements = sum(len(values) for values in final.values())
+    rig.tell(f"T1 kills, decider to derivation to read model: elements={elements} all there, once")
     assert rig.faults["kill"] == KILLS
     never = [name for name in sometimes if not rig.seen[name]]
     assert not never, f"void: {never} never happened"

@@ -13,10 +13,10 @@ from api.app import create_app
 from api.auth import LEDGER, READ, WRITE, Verifier
 from api.issuer import DevIssuer
 from api.keys import KeyFile
-from api.replies import RedisReplies
 from api.services import Services
 from connectors.encode import Encoder
 from connectors.producer import EventProducer, Headers, LogProducer, RecordMetadata
+from connectors.replies import RedisReplies
 from schemas.registry import schema_ids
 from streams.runtime.topic import Topic
 from tests.chaos.rig import Rig

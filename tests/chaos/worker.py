@@ -19,8 +19,10 @@ import polars as pl
 from schemas.ads.events import EVENTS
 from schemas.leaderboard.events import SCORES
 from streams import ads, leaderboard, payments
+from streams.catalog import AnyAgent
 from streams.runtime.batch import Batch
 from streams.runtime.decider.rules import Decider
+from streams.runtime.derivation.rules import Derivation
 from streams.runtime.logging import configure
 from streams.runtime.outcome import Outcome
 from streams.runtime.projection import Fold, Projection, System
@@ -76,6 +78,7 @@ def projections(run: str) -> dict[str, Projection]:
     windows = renamed("ads-windows", "windows", events, EVENTS)
     journal = deciders(run)["payments"].events
     books = renamed("payments-books", "books", journal.name, journal)
+    by_group, by_place = lists.projections(run)
     return {
         "windows": replace(windows, fold=Fragile(windows.fold)),
         "events": renamed("ads-events", "events", events, EVENTS),
@@ -83,7 +86,8 @@ def projections(run: str) -> dict[str, Projection]:
         "bulk": replace(renamed("ads-events", "bulk", events, EVENTS), store="s3"),
         "boards": renamed("leaderboard", "boards", scores, SCORES),
         "books": replace(books, store="redis"),
-        "elements": lists.projection(run),
+        "elements": by_group,
+        "places": by_place,
     }
 
 
@@ -101,6 +105,11 @@ def deciders(run: str) -> dict[str, Decider]:
     }
 
 
+def derivations(run: str) -> dict[str, Derivation]:
+    """The derivations of a run."""
+    return {"spread": lists.derivation(run)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
@@ -114,14 +123,15 @@ def main() -> int:
     configure(settings.log_level)
     if arguments.dies:
         crash.install(arguments.dies)
-    known = {**projections(arguments.run), **deciders(arguments.run)}
+    run = arguments.run
+    known: dict[str, AnyAgent] = {**projections(run), **deciders(run), **derivations(run)}
     chosen = [known[name] for name in arguments.agents.split(",")]
     if arguments.rows_max:
         chosen = [
             replace(one, rows_max=arguments.rows_max) if isinstance(one, Projection) else one
             for one in chosen
         ]
-    system = System(arguments.run, "A test's")
+    system = System(run, "A test's")
     makers = [maker(system, one, arguments.slot, settings) for one in chosen]
     return asyncio.run(serve(makers, port=arguments.port, slot=arguments.slot, settings=settings))
 

@@ -237,10 +237,8 @@ class Owner:
 
     def _reply(self, told: Told | None, envelope: Envelope, source: int) -> None:
         if told is not None and envelope.reply_to:
-            what = (envelope.correlation_id, told.status, told.body)
-            answer = Answer(
-                *what, *self._place, told.offset, source, told.replay, envelope.subject
-            )
+            what = (envelope.correlation_id, told.status, told.body, *self._place, told.offset)
+            answer = Answer(*what, source, told.replay, envelope.subject)
             self._ports.answer(envelope.reply_to, answer)
 
     def _follow(self, records: Records, at: int, end: int) -> int:

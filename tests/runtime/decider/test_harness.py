@@ -38,6 +38,13 @@ def test_a_command_is_answered_by_its_event(harness: DeciderHarness) -> None:
     assert harness.replay_digest() == harness.digest()
 
 
+def test_an_answer_says_who_asked(harness: DeciderHarness) -> None:
+    """Only they may fetch it later."""
+    first = harness.send(Deposit("a", 5), idempotency_key="k", subject="somebody")
+    again = harness.send(Deposit("a", 5), idempotency_key="k", subject="somebody")
+    assert (first.subject, again.subject, again.replay) == ("somebody", "somebody", True)
+
+
 def test_a_refusal_is_an_event_that_changes_nothing(harness: DeciderHarness) -> None:
     before = harness.digest()
     reply = harness.send(Hold("a", 5, "h"))
