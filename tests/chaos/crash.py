@@ -19,6 +19,10 @@ from streams.runtime.decider.wire import IDEMPOTENCY_KEY
 
 _POINT = [""]
 
+Record = tuple[Any, ...]
+"""Nonce, key, value and headers."""
+Append = Callable[..., None]
+
 
 def mark(point: str) -> str:
     """The end of the keys of commands that are deadly there."""
@@ -43,27 +47,35 @@ def _deadly(key: str) -> bool:
 
 def _decided() -> None:
     """Decided, and folded ahead of the log; not sent."""
-    append = Outgoing.append
 
-    def dies(self: Outgoing, *record: Any) -> None:
+    def dies(_: Outgoing, append: Append, record: Record) -> None:
         if _marked(record[-1]):
             die()
-        append(self, *record)
+        append(*record)
 
-    Outgoing.append = dies  # type: ignore[method-assign]
+    _instead_of_append(dies)
 
 
 def _appended() -> None:
     """The event is in the log; its writer has not read it back."""
-    append = Outgoing.append
 
-    def dies(self: Outgoing, *record: Any) -> None:
-        append(self, *record)
+    def dies(out: Outgoing, append: Append, record: Record) -> None:
+        append(*record)
         if _marked(record[-1]):
-            assert self._producer.flush(30) == 0
+            assert out._producer.flush(30) == 0
             die()
 
-    Outgoing.append = dies  # type: ignore[method-assign]
+    _instead_of_append(dies)
+
+
+def _instead_of_append(does: Callable[[Outgoing, Append, Record], None]) -> None:
+    to = Outgoing.to
+
+    def instead(self: Outgoing, partition: int) -> Append:
+        append = to(self, partition)
+        return lambda *record: does(self, append, record)
+
+    Outgoing.to = instead  # type: ignore[method-assign]
 
 
 def _read_back() -> None:

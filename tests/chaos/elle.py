@@ -122,7 +122,8 @@ def _sessions(history: History) -> Counter[str]:
     found: Counter[str] = Counter()
     written: dict[tuple[int, str], list[Append]] = defaultdict(list)
     seen: dict[tuple[int, str], Mapping[str, Sequence[int]]] = {}
-    for one in sorted([*history.appends, *history.reads], key=lambda one: one.ended):
+    done: list[Append | Read] = [*history.appends, *history.reads]
+    for one in sorted(done, key=lambda one: one.ended):
         key = (one.client, one.group)
         if isinstance(one, Append):
             if one.accepted:

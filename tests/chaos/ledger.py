@@ -73,19 +73,20 @@ def transfers(seed: int, run: str, count: int) -> Iterator[Order]:
             else:
                 order = Order("VoidTransfer", book, row, key)
         else:
-            pair = chance.sample(wallets(currency), 2)
-            legs = [(*pair, currency, amount)]
+            giver, taker = chance.sample(wallets(currency), 2)
+            legs = [(giver, taker, currency, amount)]
             if 0.2 < dice < 0.27:
                 other = chance.choice(CURRENCIES)
-                legs.append((*chance.sample(wallets(other), 2), other, chance.randrange(1, 500)))
+                giver, taker = chance.sample(wallets(other), 2)
+                legs.append((giver, taker, other, chance.randrange(1, 500)))
             order = _transfer(book, key, legs, hold=0.12 < dice < 0.18)
             if order.row["hold"]:
                 held.append((book, key))
         order.repeat = chance.random() < 0.03
         yield order
         if chance.random() < 0.005:
-            pair = chance.sample(wallets(currency), 2)
-            stolen = _transfer(order.book, f"{key}-stolen", [(*pair, currency, 1)])
+            giver, taker = chance.sample(wallets(currency), 2)
+            stolen = _transfer(order.book, f"{key}-stolen", [(giver, taker, currency, 1)])
             stolen.key = key  # the key of another command
             yield stolen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 from fastapi import APIRouter, Depends, Response
@@ -104,7 +104,7 @@ class Rules:
     """Pure; see `streams.runtime.decider.rules.Rules`."""
 
     version = 1
-    tables: ClassVar = {"lengths": int}
+    tables: Mapping[str, Any] = {"lengths": int}
 
     def decide(self, state: State, command: Command) -> Any:
         row = command.row
@@ -179,11 +179,17 @@ def topics(run: str) -> tuple[Topic, Topic, Topic]:
         "doc": "A test's.",
     }
     commands = Topic(f"{run}.lists-commands", (APPEND,), key="group", **common)
-    records = (APPENDED, *CONTROL_RECORDS)
-    decided = {"decides": commands.name, "key": "group"}
-    events = Topic(f"{run}.lists-events", records, **decided, **common)
-    derived = {"derived_from": (events.name,), "key": "place"}
-    return commands, events, Topic(f"{run}.lists-places", (PLACED,), **derived, **common)
+    events = Topic(
+        f"{run}.lists-events",
+        (APPENDED, *CONTROL_RECORDS),
+        key="group",
+        decides=commands.name,
+        **common,
+    )
+    places = Topic(
+        f"{run}.lists-places", (PLACED,), key="place", derived_from=(events.name,), **common
+    )
+    return commands, events, places
 
 
 def decider(run: str) -> Decider:

@@ -164,7 +164,7 @@ def told(ack: dict[str, Any], events: dict[Any, Any], keys: Keys, found: Found) 
     place, key = f"{ack['key']} at {ack['partition']}/{ack['offset']}", ack["key"]
     event = events.get((ack["partition"], ack["offset"]))
     if event is None:
-        found.counts["acked, not on the log"] += 1
+        found.counts["acked_not_on_log"] += 1
         found.counts["stale told"] += (ack["partition"], ack["offset"]) in found.stale
         found.wrong.append(f"{place}: told, but no event that counts: {ack}")
         return

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -39,7 +40,7 @@ class Told:
             "replay": answer.headers.get("Idempotent-Replay") == "true",
         })  # fmt: skip
 
-    def write(self, path: Any) -> Any:
+    def write(self, path: Path) -> Path:
         """One JSON object a line."""
         path.write_text("".join(json.dumps(ack) + "\n" for ack in self.acks))
         return path

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import polars as pl
 import pytest
@@ -39,7 +40,13 @@ def client(rig: Rig) -> Client:
     return Client(bootstrap, commands, rig.schema_ids("payments"), port)
 
 
-def recounted(rig: Rig, sender: Client) -> dict[str, Any]:
+class Heard(Protocol):
+    """What clients were told."""
+
+    def write(self, path: Path) -> Path: ...
+
+
+def recounted(rig: Rig, sender: Heard) -> dict[str, Any]:
     """What the independent program says of this run."""
     decider, out = rig.deciders["payments"], rig.folder / "recount-ledger"
     acks = sender.write(rig.folder / "acks.jsonl")
@@ -67,14 +74,14 @@ def compared(rig: Rig, found: dict[str, Any]) -> None:
     verdict.compare("balances", stored, rig.folder / "recount-ledger")
     found["accounts"] = stored.height
     found["wrong"] += verdict.wrong
-    found["books differ"] = verdict.lost + verdict.duplicated
+    found["books_differ"] = verdict.lost + verdict.duplicated
 
 
 def reported(rig: Rig, test: str, found: dict[str, Any], *sometimes: str, **more: Any) -> None:
     """Print the line of a run on the ledger, and fail it where money or a verdict is wrong."""
     zero = {
         n: found.get(n, 0)
-        for n in ("imbalance", "negative", "double", "acked, not on the log", "books differ")
+        for n in ("imbalance", "negative", "double", "acked_not_on_log", "books_differ")
     }
     names = (
         "accounts",
@@ -84,13 +91,14 @@ def reported(rig: Rig, test: str, found: dict[str, Any], *sometimes: str, **more
         "key_reused",
         "stale",
         "claims",
+        "acks",
+        "replays",
     )
-    facts = {n: found.get(n, 0) for n in names}
-    told = {n: found.get(n, 0) for n in ("acks", "replays")}
-    seen = {name: rig.seen[name] for name in sometimes}
+    facts = more | zero | {n: found.get(n, 0) for n in names}
     rig.tell(
-        f"{test}: seed={rig.seed} faults={dict(rig.faults)} {more} {zero} {facts} {told} "
-        f"sometimes={seen}"
+        f"{test}: seed={rig.seed} faults={dict(rig.faults)} "
+        f"{' '.join(f'{name}={value}' for name, value in facts.items())} "
+        f"sometimes={ {name: rig.seen[name] for name in sometimes} }"
     )
     assert not found["wrong"], "\n".join(found["wrong"])
     assert not any(zero.values()), zero
@@ -208,5 +216,5 @@ def test_a_paused_decider_writes_nothing_that_counts(rigs: Callable[..., Rig]) -
     compared(rig, found)
     rig.seen["stale events"] = found.get("stale", 0)
     sometimes = ("stale events", "successor decided meanwhile")
-    accepted = found.get("stale told", 0) + found["books differ"]
+    accepted = found.get("stale told", 0) + found["books_differ"]
     reported(rig, "T5 paused decider", found, *sometimes, stale_accepted=accepted)

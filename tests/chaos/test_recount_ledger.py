@@ -149,4 +149,4 @@ def test_what_was_told_is_held_against_the_log() -> None:
     told(ack | {"body": {"account": "b"}}, {(0, 3): event}, keys, found)
     assert len(found.wrong) == 1
     told(ack | {"offset": 9}, {(0, 3): event}, keys, found)
-    assert found.counts["stale told"] == found.counts["acked, not on the log"] == 1
+    assert found.counts["stale told"] == found.counts["acked_not_on_log"] == 1
