@@ -33,7 +33,7 @@ def where(
     elif name is None:
         for system in map(catalog.load, catalog.SYSTEMS):
             agents = ", ".join(one.name for one in system.projections)
-            console.print(f"[bold]{system.name}[/]  {system.title}  ({agents})")
+            console.print(f"[bold]{system.name}[/]  {system.title}  ({agents})", soft_wrap=True)
     else:
         try:
             console.print(Markdown(page.page(name)))
