@@ -12,6 +12,7 @@ from infra.local import DEFAULT, Stack
 from infra.local.home import CHECKOUT
 
 app = typer.Typer()
+PARTS = (*DEFAULT, "cassandra", "s3")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -19,7 +20,7 @@ def test(
     context: typer.Context,
     stack: Annotated[bool, typer.Option(help="Start the servers first.")] = True,
 ) -> None:
-    """Start kafka, registry, redis and clickhouse, then run pytest with the arguments given.
+    """Start kafka, registry and all stores, then run pytest with the arguments given.
 
     The servers stay up for the next run; `headrace down` stops them.
 
@@ -32,6 +33,6 @@ def test(
 
     """
     if stack:
-        Stack().up(DEFAULT)
+        Stack().up(PARTS)
     pytest = [sys.executable, "-m", "pytest", *context.args]
     raise typer.Exit(subprocess.run(pytest, cwd=CHECKOUT, check=False).returncode)

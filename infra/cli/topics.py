@@ -42,7 +42,10 @@ def list_topics(as_json: Json = False) -> None:
     for t in declared_topics:
         records = "\n".join(r.name for r in t.records)
         kept, lateness = _duration(t.retention_ms), _duration(t.allowed_lateness_ms)
-        with_it = "\n".join(name.removeprefix(t.name) for name in derived(t))
+        more = list(derived(t))
+        retries = sum(".retry." in name for name in more)
+        beside = [name.removeprefix(t.name) for name in more if ".retry." not in name]
+        with_it = "\n".join([*beside, *([f"{retries} retries"] if retries else [])])
         table.add_row(t.name, records, t.key, str(t.partitions), kept, lateness, with_it)
     Console().print(table)
 

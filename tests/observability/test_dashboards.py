@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from infra.grafana.generate import DASHBOARDS, FOLDER, generate, stale
 from sinks.ads import EVENTS, HISTORY
 from sinks.drivers.clickhouse import ddl
+from streams import catalog
 from streams.runtime.metrics import Metrics
 from tests.observability.traffic import AGENTS, END_TO_END_MS, LAG, PARTITIONS
 
@@ -185,6 +186,24 @@ def test_the_sample_table_has_the_columns_of_the_read_model() -> None:
     assert list(COLUMNS) == [*EVENTS.columns, "_partition"]
 
 
+def sampled(engine: chdb_session.Session, view: str, columns: Mapping[str, Any]) -> None:
+    """A table in place of a view, with one row of noon and of level ERROR."""
+    kinds = {name: ddl._nullable(dtype) for name, dtype in columns.items()}
+    shown = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    engine.query(f"CREATE TABLE {view} ({shown}) ENGINE = MergeTree ORDER BY tuple()")
+    noon_ms = int(NOON.timestamp() * 1_000)
+    row = {
+        name: "2026-11-01 12:00:00.250" if "DateTime" in kind
+        else "ERROR" if name == "level"
+        else noon_ms if name.endswith("_ms")
+        else [] if kind.startswith("Array")
+        else "x" if "String" in kind
+        else 1
+        for name, kind in kinds.items()
+    }  # fmt: skip
+    engine.query(f"INSERT INTO {view} FORMAT JSONEachRow {json.dumps(row)}")
+
+
 @pytest.fixture(scope="module")
 def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chdb_session.Session]:
     engine = chdb_session.Session(str(tmp_path_factory.mktemp("clickhouse")))
@@ -192,6 +211,11 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chdb_sessio
     engine.query(f"CREATE TABLE rows ({columns}) ENGINE = MergeTree ORDER BY (_partition, offset)")
     view = ddl.view(HISTORY.name, EVENTS.name)
     engine.query(f"CREATE VIEW {view} AS SELECT * FROM rows")
+    for system in map(catalog.load, catalog.SYSTEMS):
+        for one in system.projections:
+            if one.store == "clickhouse" and one.model.name != HISTORY.name:
+                for table in one.model.tables:
+                    sampled(engine, ddl.view(one.model.name, table.name), table.columns)
     rows = [
         (
             f"u{i % 7}",
@@ -223,7 +247,7 @@ def sql(engine: chdb_session.Session, query: str) -> list[dict[str, Any]]:
     """Answer a panel's query with the plugin's macros replaced as the plugin does."""
     begin, end = (int((NOON + timedelta(hours=h)).timestamp()) for h in (0, 1))
     query = re.sub(
-        r"\$__timeFilter\((\w+)\)",
+        r"\$__timeFilter\(((?:[^()]|\([^()]*\))+)\)",
         rf"\1 >= toDateTime({begin}) AND \1 <= toDateTime({end})",
         query,
     )

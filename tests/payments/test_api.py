@@ -18,12 +18,12 @@ from api.app import create_app
 from api.auth import LEDGER, PAY, READ, Verifier
 from api.issuer import DevIssuer
 from api.keys import KeyFile
-from api.replies import Waiters
 from api.routes.payments import webhooks as route
 from api.services import Services
 from connectors.payments import webhooks
 from connectors.payments.psp import Told
 from connectors.producer import RecordMetadata
+from connectors.replies import Waiters
 from schemas.payments.events import COMMANDS, EVENTS
 from sinks.payments.books import BookReader
 from sinks.payments.payments import PaymentReader
