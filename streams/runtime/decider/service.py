@@ -274,7 +274,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
 
     def _restart(self, seat: Seat, fresh: Seat, offset: int) -> None:
         """A10: the commands from the next one on, or not at all."""
-        bounds = kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
+        bounds = self._bounds(seat)
         if not bounds.start <= offset <= bounds.end:
             raise LogMismatch(
                 f"{self.name} on {seat.name}: the next command to decide is at offset {offset}, "
@@ -348,8 +348,19 @@ class Deciding(faust.Service):  # type: ignore[misc]
     def _locate(self, seat: Seat) -> int:
         """Where the reader begins: at the end, until the owner knows the next command."""
         self._hand(Assigned(seat))
-        bounds = kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
-        return bounds.end
+        return self._bounds(seat).end
+
+    def _bounds(self, seat: Seat) -> kafka.LogBounds:
+        """Ask the broker; waits while it is down, and raises what it said last when the worker
+        stops or the seat is revoked meanwhile. Raises `UnknownTopic`.
+        """
+        while True:
+            try:
+                return kafka.log_bounds(self._admin, seat.topic, seat.partition, BROKER_TIMEOUT_S)
+            except (KafkaException, TimeoutError) as error:
+                log.warning("waiting", agent=self.name, at=seat.name, error=str(error))
+                if seat.revoked or self._stopping.wait(RETRY_S):
+                    raise
 
     def _hand(self, work: Work | Span) -> None:
         asyncio.run_coroutine_threadsafe(self._channel.put(work), self._loop)
