@@ -26,6 +26,20 @@ def check_partitions(agent: str, topic: Topic, log_bounds: LogBounds) -> None:
         )
 
 
+def check_topic(agent: str, seat: Seat, position: Position, log_bounds: LogBounds) -> None:
+    """Raise `LogMismatch` unless the topic is the one that the position is of."""
+    if position.topic_id != log_bounds.topic_id:
+        raise LogMismatch(
+            f"{agent} on {seat.name}: the topic was re-created (id {log_bounds.topic_id}, the read "
+            f"model was folded from {position.topic_id}), so its offsets mean other records. "
+            f"{_remedy(agent)}"
+        )
+
+
+def _remedy(agent: str) -> str:
+    return f"Check the topic, then rebuild the read model: headrace rebuild {agent}"
+
+
 def check_against_log(
     agent: str, seat: Seat, position: Position | None, log_bounds: LogBounds, *, ruled: bool = False
 ) -> None:
@@ -36,13 +50,8 @@ def check_against_log(
         _check_rule(agent, seat, position, log_bounds)
     if position is None:
         return
-    where = f"{agent} on {seat.name}"
-    remedy = f"Check the topic, then rebuild the read model: headrace rebuild {agent}"
-    if position.topic_id != log_bounds.topic_id:
-        raise LogMismatch(
-            f"{where}: the topic was re-created (id {log_bounds.topic_id}, the read model was "
-            f"folded from {position.topic_id}), so its offsets mean other records. {remedy}"
-        )
+    check_topic(agent, seat, position, log_bounds)
+    where, remedy = f"{agent} on {seat.name}", _remedy(agent)
     if position.next_offset > log_bounds.end:
         raise LogMismatch(
             f"{where}: folded up to offset {position.next_offset}, but the log ends at "

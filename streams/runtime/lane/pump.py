@@ -25,7 +25,7 @@ from streams.runtime.avro import Decoder
 from streams.runtime.dead_letters import Outbox
 from streams.runtime.decider.filter import BrokenChain
 from streams.runtime.kafka import LogBounds
-from streams.runtime.lane.bounds import LogMismatch
+from streams.runtime.lane.bounds import LogMismatch, check_topic
 from streams.runtime.lane.journal import ALONE, Journal, pieces
 from streams.runtime.lane.letters import letters_of
 from streams.runtime.lane.patience import Patience, Stopped
@@ -38,6 +38,10 @@ from streams.runtime.projection import Projection
 from streams.runtime.sink import FenceRefused, SinkRejected
 from streams.runtime.step import Memory, Step, advance, flush
 
+LOOK_S = 1.0
+"""How often a lane asks whether its topic is still the same one. After a topic was deleted and made
+again a consumer may read on, at offsets that mean other records now, or hear nothing any more.
+"""
 FAILURES_MAX = 100
 """Records in a row that may fail before the fold itself is taken to be at fault."""
 
@@ -89,6 +93,7 @@ class Pump:
         self._stopping = stopping
         self._journal = journal
         self._failures = 0
+        self._looked_s = time.monotonic()
         self.patience = Patience(self.name, metrics, stopping)
         self._sink = Store(projection, sink, self.patience, version)
         self.silent_letters = version is not None
@@ -144,6 +149,7 @@ class Pump:
         expected = seat.memory.now.offset
         if span.begins is not None and span.begins != expected:
             raise SpanLost(f"{self.name} at {seat.name}: span at {span.begins}, not {expected}")
+        self._look(seat)
         suspects = [] if self._journal is None else self._journal.suspected(span)
         for piece, suspect in pieces(span, suspects):
             if suspect is not None and suspect.guilty:
@@ -152,6 +158,14 @@ class Pump:
                 self._fold_and_store(piece, suspected=suspect is not None)
         if self._journal is not None:
             self._journal.passed(span, seat.memory.position.low_offset)
+
+    def _look(self, seat: Seat) -> None:
+        """Raise `LogMismatch` or `UnknownTopic` unless the topic is that of the position."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= LOOK_S:
+            bounds = self.patience(seat, lambda: self._bounds(seat))
+            check_topic(self.name, seat, seat.memory.position, bounds)
+            self._looked_s = now_s
 
     def _fold_and_store(self, span: Span, *, suspected: bool = False) -> None:
         """Fold and store; a record that fold or store cannot take is found by halving."""
@@ -262,6 +276,7 @@ class Pump:
         """For an idle partition: show early what its open windows hold (never moving the
         position, C2), or notice a store that has lost the position meanwhile.
         """
+        self._look(seat)
         write = flush(self._projection, seat.memory, seat.topic, seat.partition)
         if write is None:
             self._sink.look(seat)

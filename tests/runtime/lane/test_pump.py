@@ -13,6 +13,7 @@ import pytest
 from sinks.drivers.memory import MemorySink
 from streams.runtime.avro import RegistryUnavailable
 from streams.runtime.kafka import LogBounds
+from streams.runtime.lane import pump
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import Journal, Suspect
 from streams.runtime.lane.pump import FAILURES_MAX, FoldBroken, SpanLost
@@ -214,6 +215,22 @@ def test_another_topic_under_the_same_name_stops() -> None:
     bed.bounds = replace(bed.bounds, topic_id="id-2")
     with pytest.raises(LogMismatch, match="re-created"):
         bed.seat()
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_topic_that_is_made_again_under_a_lane_stops_it(
+    monkeypatch: pytest.MonkeyPatch, idle: bool
+) -> None:
+    """A consumer reads on as if nothing had happened, or hears nothing; neither may last."""
+    monkeypatch.setattr(pump, "LOOK_S", 0.0)
+    bed = Bed()
+    seat = bed.seat()
+    bed.pump.process(span(seat, message(0)))
+    bed.bounds = replace(bed.bounds, topic_id="id-2")
+    with pytest.raises(LogMismatch, match="re-created"):
+        bed.pump.process(Span(seat, idle=True) if idle else span(seat, message(1)))
+    assert bed.kept() == [0]
+    assert seat.revoked
 
 
 def test_a_position_that_moves_while_the_broker_is_asked_is_no_lost_tail() -> None:
