@@ -52,7 +52,6 @@ KEY_CHARS_MAX = 255
 WAIT_MS = 5_000
 WAIT_MS_MAX = 30_000
 _NAMESPACE = uuid.UUID("6f0e4a0e-53a5-4c5e-9f63-0c1d7a1f2b9e")
-_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.ASCII)
 _ASYNC = re.compile(r"(?:^|,)\s*respond-async\s*(?:$|[,;])", re.ASCII)
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 
@@ -194,11 +193,9 @@ async def _fingerprint(request: Request) -> str:
 
 
 def _wait_ms(prefer: str | None) -> int:
-    wanted = prefer.lower() if prefer else ""
-    if _ASYNC.search(wanted):
+    if prefer and _ASYNC.search(prefer.lower()):
         return 0
-    wait = _WAIT.search(wanted)
-    return WAIT_MS if wait is None else min(int(wait[1]) * 1_000, WAIT_MS_MAX)
+    return positions.preferred_wait_ms(prefer, WAIT_MS, WAIT_MS_MAX)
 
 
 router = APIRouter(prefix="/v1/commands", tags=["commands"], responses=responses(404))

@@ -168,9 +168,13 @@ async def after(
     ] = None,
 ) -> After:
     """Dependency: what the request asks to wait for."""
+    return After(parse(positions or ""), preferred_wait_ms(prefer, WAIT_MS, WAIT_MS_MAX))
+
+
+def preferred_wait_ms(prefer: str | None, default_ms: int, most_ms: int) -> int:
+    """How long a request may wait, by `wait=N` of its `Prefer` header (RFC 7240)."""
     wait = _WAIT.search(prefer.lower()) if prefer else None
-    wait_ms = WAIT_MS if wait is None else min(int(wait[1]) * 1_000, WAIT_MS_MAX)
-    return After(parse(positions or ""), wait_ms)
+    return default_ms if wait is None else min(int(wait[1]) * 1_000, most_ms)
 
 
 async def wait_for(

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import starmap
 from typing import Any
 
-import polars as pl
-
 from streams.runtime.avro import ROW, Decoder, SchemaSource
+from streams.runtime.avro.typed import typed
 from streams.runtime.decider.encode import writer
 from streams.runtime.decider.records import CONTROL_RECORDS
 from streams.runtime.topic import Topic
@@ -70,7 +68,7 @@ class Codec:
         decoded = self._decoder.decode(values)
         found: list[Any] = [None] * len(values)
         for name, frame in decoded.frames.items():
-            rows = _typed(self._rows[name], frame.drop(ROW))
+            rows = typed(self._rows[name], frame.drop(ROW))
             if frame.height == len(values):
                 return [(name, row) for row in rows]
             for at, row in zip(frame[ROW].to_list(), rows, strict=True):
@@ -80,11 +78,3 @@ class Codec:
         for at in decoded.tombstones:
             found[at] = Unreadable("a tombstone")
         return found
-
-
-def _typed(row: type, frame: pl.DataFrame) -> list[Any]:
-    columns = [
-        (one.to_physical() if one.dtype.is_temporal() else one).to_list()
-        for one in frame.get_columns()
-    ]
-    return list(starmap(row, zip(*columns, strict=True)))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any
 
-import polars as pl
-
 from streams.runtime.avro import ROW, Decoded, Decoder
+from streams.runtime.avro.typed import typed
 from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Span
 from streams.runtime.topic import Topic
@@ -51,16 +48,7 @@ def readings(topic: Topic, count: int, decoded: Decoded) -> list[Reading]:
     for one in decoded.dead:
         found[one.row] = Reading(dead=one.reason)
     for name, frame in decoded.frames.items():
-        rows = _typed(topic.record(name).row, frame.drop(ROW))
+        rows = typed(topic.record(name).row, frame.drop(ROW))
         for at, row in zip(frame[ROW].to_list(), rows, strict=True):
             found[at] = Reading(name, row)
     return found
-
-
-def _typed(row: type, frame: pl.DataFrame) -> Iterator[Any]:
-    """Times as the generated rows have them: whole numbers."""
-    columns = [
-        (one.to_physical() if one.dtype.is_temporal() else one).to_list()
-        for one in frame.get_columns()
-    ]
-    return starmap(row, zip(*columns, strict=True))
