@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from connectors.payments.webhooks import key_of
+from connectors.webhooks import key_of
 from streams.runtime.settings import home
 
 

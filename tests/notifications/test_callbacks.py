@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.notifications.callbacks import (
-    TOLERANCE_MS,
     BadReport,
     NotSigned,
     report,
     sign,
     verify,
 )
+from connectors.webhooks import TOLERANCE_S
+
+TOLERANCE_MS = 1_000 * TOLERANCE_S
 
 NOW_S = 1_767_225_600
 BODY = b'{"reference": "n-1/sms", "status": "delivered", "at": 1767225600000}'

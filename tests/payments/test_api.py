@@ -20,7 +20,7 @@ from api.issuer import DevIssuer
 from api.keys import KeyFile
 from api.routes.payments import webhooks as route
 from api.services import Services
-from connectors.payments import webhooks
+from connectors import webhooks
 from connectors.payments.psp import Told
 from connectors.producer import RecordMetadata
 from connectors.replies import Waiters

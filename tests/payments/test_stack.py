@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from api.routes.payments.webhooks import keys
 from connectors.payments.simulator.book import FIXED, SHARE_BP, Behaviour, Operations
 from connectors.payments.simulator.server import Simulator
-from connectors.payments.webhooks import key_of
+from connectors.webhooks import key_of
 from schemas.apply import apply
 from streams import catalog
 from streams.runtime.settings import Settings

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.payments.psp import told
-from connectors.payments.webhooks import NotSigned, key_of, sign, verify
+from connectors.webhooks import NotSigned, key_of, sign, verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 KEY = key_of(SECRET)

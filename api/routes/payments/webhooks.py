@@ -19,7 +19,7 @@ from api.problem import Problem, invalid, responses
 from api.services import ServicesDep
 from connectors.payments import settings
 from connectors.payments.psp import report_of, told
-from connectors.payments.webhooks import NotSigned, verify
+from connectors.webhooks import NotSigned, verify
 from schemas.payments import events
 from streams.runtime.decider.rules import Envelope
 from streams.runtime.decider.wire import envelope_headers

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from connectors.payments import webhooks
+from connectors import webhooks
 from connectors.payments.psp import Asked, Told
 from connectors.payments.settlement_file import render
 from connectors.payments.simulator.book import Delivery, Operations
