@@ -13,16 +13,23 @@ from infra.local.home import CHECKOUT
 
 app = typer.Typer()
 PARTS = (*DEFAULT, "cassandra", "s3")
+WORKERS = 2
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def test(
     context: typer.Context,
+    *,
     stack: Annotated[bool, typer.Option(help="Start the servers first.")] = True,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Test files at once; 0: one process, the default with arguments."),
+    ] = None,
 ) -> None:
     """Start kafka, registry and all stores, then run pytest with the arguments given.
 
-    The servers stay up for the next run; `headrace down` stops them.
+    Without arguments the whole suite runs, two groups of test files at a time (see
+    tests/conftest.py). The servers stay up for the next run; `headrace down` stops them.
 
     Examples:
       headrace test
@@ -34,5 +41,7 @@ def test(
     """
     if stack:
         Stack().up(PARTS)
-    pytest = [sys.executable, "-m", "pytest", *context.args]
+    at_once = workers if workers is not None else (0 if context.args else WORKERS)
+    spread = ["-n", str(at_once), "--dist", "loadgroup"] if at_once else []
+    pytest = [sys.executable, "-m", "pytest", *spread, *context.args]
     raise typer.Exit(subprocess.run(pytest, cwd=CHECKOUT, check=False).returncode)

@@ -201,6 +201,8 @@ class CassandraReader:
         version = next((live for live, _, _ in found if live is not None), 1)
         tokens = {number: token for _, number, token in found if token is not None}
         build = Build(self.model.name, version, tokens[version]) if version in tokens else None
+        if build is None:
+            until_s = 0.0  # the first write is seen at once, not when this look has aged
         positions = await self._positions(build)
         partitions = tuple(sorted({partition for _, partition in positions}))
         since = {name: since_ms(positions, name) for name in self._tables}

@@ -27,8 +27,6 @@ from sinks.notifications.reader import Delivery, Listed, Notification, Recipient
 from streams.runtime.settings import ApiLimits
 from tests.api.conftest import AUDIENCE, ISSUER, MemoryProducer, client_of, problem_of
 
-NOW_S = int(time.time())
-
 
 class Reads:
     """What the read models would say."""
@@ -64,10 +62,11 @@ class Scene:
 
     async def report(self, status: str = "delivered", **change: str) -> httpx.Response:
         body = json.dumps({"reference": "n-1/push-0a", "status": status, "at": 5}).encode()
+        now_s = int(time.time())
         headers = {
             "webhook-id": "m",
-            "webhook-timestamp": str(NOW_S),
-            "webhook-signature": sign("s", "m", NOW_S, body),
+            "webhook-timestamp": str(now_s),
+            "webhook-signature": sign("s", "m", now_s, body),
         } | change
         url = "/v1/notification-callbacks/push-a"
         return await self.client.post(url, content=body, headers=headers)
