@@ -28,7 +28,7 @@ from streams.runtime.decider.wire import envelope_headers
 from streams.runtime.position import FilterState
 from streams.runtime.settings import Settings
 from tests.bench import report
-from tests.bench.measure import broker_process, run
+from tests.bench.measure import broker_process, python, run
 from tests.bench.store import drop_topics
 from tests.bench.transfers import commands, decider
 
@@ -47,7 +47,7 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     broker, measured = broker_process(settings), []
     for turn in range(runs):
         fill(settings, one, records)
-        measured.append(run("decider", records, broker=broker))
+        measured.append(run(python("decider", records), broker=broker))
         if measured[-1].finish.count != records:
             raise Undecided(f"{measured[-1].finish.count} of {records} transfers")
         report.console.print(

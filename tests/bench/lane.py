@@ -4,50 +4,44 @@ ceiling of its client library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-import msgspec
-
 from streams.runtime.settings import Settings
 from tests.bench import clicks, report
-from tests.bench.measure import Run, broker_process, run
+from tests.bench.measure import Run, broker_process, python
 from tests.bench.store import drop_read_model
+from tests.bench.turns import Contender, WrongTotals, figures, take_turns
 
 RECORDS = 2_000_000
 FAUST_RECORDS = 100_000
 """Plain Faust gets this many of the same records: as long a run as the lane's with millions."""
 
 
-class WrongTotals(AssertionError):
-    """A contender did not count what the generator made."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One thing to measure: its program, and what to do before each run."""
-
-    title: str
-    module: str
-    args: tuple[object, ...]
-    prepare: Callable[[], object] = lambda: None
-
-
 def contenders(settings: Settings, records: int) -> dict[str, Contender]:
     """Everything that takes turns on a topic of `records` clicks."""
     take = min(FAUST_RECORDS, records)
+
+    def counts(title: str) -> Callable[[Run], None]:
+        return lambda one: check(title, one, records)
+
+    def ours(
+        title: str, module: str, *args: object, prepare: Callable[[], object] = lambda: None
+    ) -> Contender:
+        return Contender(title, python(module, *args), prepare, counts(title))
+
     return {
-        "faust": Contender("plain Faust", "plain_faust", (records, take)),
-        "lane": Contender(
+        "faust": ours("plain Faust", "plain_faust", records, take),
+        "lane": ours(
             "lane → Valkey, all guarantees",
             "lane",
-            (records, "redis"),
-            lambda: drop_read_model(settings, "bench-lane-redis"),
+            records,
+            "redis",
+            prepare=lambda: drop_read_model(settings, "bench-lane-redis"),
         ),
-        "memory": Contender("lane → memory sink", "lane", (records, "memory")),
-        "raw": Contender("consume() alone", "raw", (records,)),
+        "memory": ours("lane → memory sink", "lane", records, "memory"),
+        "raw": ours("consume() alone", "raw", records),
     }
 
 
@@ -57,29 +51,11 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     report.console.print(f"topic of {records:,} clicks …")
     clicks.ensure(settings, records)
     chosen = contenders(settings, records)
-    measured = _take_turns(settings, chosen, records, runs)
+    measured = take_turns(chosen, runs, broker_process(settings))
     result = _summary(chosen, measured, records)
     _print(chosen, result)
     report.save("lane", result)
     return result
-
-
-def _take_turns(
-    settings: Settings, chosen: dict[str, Contender], records: int, runs: int
-) -> dict[str, list[Run]]:
-    broker = broker_process(settings)
-    measured: dict[str, list[Run]] = {name: [] for name in chosen}
-    for turn in range(runs):
-        for name, contender in chosen.items():
-            contender.prepare()
-            one = run(contender.module, *contender.args, broker=broker)
-            check(contender.title, one, records)
-            measured[name].append(one)
-            report.console.print(
-                f"  {turn + 1}/{runs} {contender.title:<30} {one.rate:>12,.0f}/s  "
-                f"load {one.load_1min:.1f}, others {one.others_cpu_s:.1f} s"
-            )
-    return measured
 
 
 def check(title: str, one: Run, records: int) -> None:
@@ -88,17 +64,17 @@ def check(title: str, one: Run, records: int) -> None:
     if finish.count is None:
         return
     wanted = clicks.totals(records, finish.consumed)
-    found = clicks.Totals(finish.count, finish.cost_micros or 0)
-    if found != wanted:
-        raise WrongTotals(f"{title}: {found}, the generator made {wanted}")
+    counted = clicks.Totals(finish.count, finish.cost_micros or 0)
+    if counted != wanted:
+        raise WrongTotals(f"{title}: {counted}, the generator made {wanted}")
 
 
 def _summary(
     chosen: dict[str, Contender], measured: dict[str, list[Run]], records: int
 ) -> dict[str, Any]:
-    figures = {name: _figures(chosen[name].title, runs) for name, runs in measured.items()}
-    rate = {name: one["events_per_s"] for name, one in figures.items()}
-    cpu = {name: one["cpu_s_per_million"] for name, one in figures.items()}
+    found = {name: figures(chosen[name].title, runs) for name, runs in measured.items()}
+    rate = {name: one["events_per_s"] for name, one in found.items()}
+    cpu = {name: one["cpu_s_per_million"] for name, one in found.items()}
     turns = zip(measured["lane"], measured["faust"], measured["raw"], strict=True)
     pairs = [(lane.rate / faust.rate, lane.rate / raw.rate) for lane, faust, raw in turns]
     return {
@@ -108,29 +84,7 @@ def _summary(
         "lane_to_faust_by_turn": [round(faust, 1) for faust, _ in pairs],
         "faust_to_lane_cpu": round(cpu["faust"] / cpu["lane"], 1),
         "share_of_raw": round(median(raw for _, raw in pairs), 3),
-        "contenders": figures,
-    }
-
-
-def _figures(title: str, runs: Sequence[Run]) -> dict[str, Any]:
-    """Medians, and all runs."""
-
-    def per_million(seconds: Callable[[Run], float | None]) -> float | None:
-        found = [s for one in runs if (s := seconds(one)) is not None]
-        return round(median(found) / runs[0].events * 1e6, 3) if found else None
-
-    return {
-        "title": title,
-        "events": runs[0].events,
-        "events_per_s": round(median(one.rate for one in runs)),
-        "cpu_s_per_million": per_million(lambda one: one.finish.cpu_s),
-        "process_cpu_s_per_million": per_million(lambda one: one.process_cpu_s),
-        "broker_cpu_s_per_million": per_million(lambda one: one.broker_cpu_s),
-        "rss_peak_mib": max(one.finish.rss_peak_mib for one in runs),
-        "runs": [
-            {"events_per_s": round(one.rate), **msgspec.to_builtins(one, str_keys=True)}
-            for one in runs
-        ],
+        "contenders": found,
     }
 
 

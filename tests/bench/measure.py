@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import psutil
@@ -16,6 +17,7 @@ from streams.runtime.settings import Settings
 from tests.bench.contenders.finish import Finish
 
 TIMEOUT_S = 300.0
+SHOWN_MAX = 200
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -39,35 +41,65 @@ class Run(msgspec.Struct, frozen=True):
         """Events a second."""
         return self.events / self.finish.seconds
 
+    @property
+    def steady_rate(self) -> float | None:
+        """Events a second after the first `WARM_UP` records; None for a run too short for it."""
+        finish = self.finish
+        return finish.steady_events / finish.steady_s if finish.steady_events else None
+
 
 class Failed(RuntimeError):
     """A contender ended badly; the message is the end of what it wrote."""
 
 
-def run(module: str, *args: object, broker: psutil.Process | None = None) -> Run:
-    """Run `tests.bench.contenders.<module>` to its end. Raises `Failed`."""
+def python(module: str, *args: object) -> list[str]:
+    """The command of a contender of ours, `tests.bench.contenders.<module>`."""
+    return [sys.executable, "-m", f"tests.bench.contenders.{module}", *map(str, args)]
+
+
+def run(
+    command: Sequence[str],
+    *,
+    broker: psutil.Process | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Run:
+    """Run a program to its end; the last line it prints is a `Finish`. Raises `Failed`."""
     load, machine, before = os.getloadavg()[0], _busy_s(), _cpu_s(broker)
-    command = [sys.executable, "-m", f"tests.bench.contenders.{module}", *map(str, args)]
     used = _children_s()
-    finish = _finished(command)
+    finish = _finished(command, env or {}, timeout_s)
     own = _children_s() - used
     brokers = None if before is None else (_cpu_s(broker) or 0.0) - before
     others = max(0.0, _busy_s() - machine - own - (brokers or 0.0))
     return Run(finish, own, brokers, others, load)
 
 
-def _finished(command: Sequence[str]) -> Finish:
+def _finished(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Finish:
     with subprocess.Popen(
-        command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=CHECKOUT,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
-            out, errors = process.communicate(timeout=TIMEOUT_S)
+            out, errors = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as expired:
-            process.kill()
-            raise Failed(f"{command[2]}: not done after {TIMEOUT_S:.0f} s") from expired
+            os.killpg(process.pid, signal.SIGKILL)
+            raise Failed(f"{_shown(command)}: not done after {timeout_s:.0f} s") from expired
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     if process.returncode or not out:
-        raise Failed(f"{command[2]} ended with {process.returncode}: {errors[-2_000:]}")
+        raise Failed(f"{_shown(command)} ended with {process.returncode}: {errors[-2_000:]}")
     return msgspec.json.decode(out.splitlines()[-1], type=Finish)
+
+
+def _shown(command: Sequence[str]) -> str:
+    line = " ".join(command)
+    return line if len(line) <= SHOWN_MAX else f"{line[:SHOWN_MAX]}…"
 
 
 def _children_s() -> float:

@@ -9,7 +9,7 @@ import msgspec
 
 from streams.runtime.settings import Settings
 from tests.bench import report, traffic
-from tests.bench.measure import Run, broker_process, run
+from tests.bench.measure import Run, broker_process, python, run
 
 RECORDS = 1_000_000
 MODELS = ("ads-windows", "ads-events", "leaderboard")
@@ -28,7 +28,7 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
         traffic.ensure(settings, name, records)
     for turn in range(runs):
         for name in MODELS:
-            one = run("rebuild", name, records, broker=broker)
+            one = run(python("rebuild", name, records), broker=broker)
             if (one.events, one.finish.count) != (records, records):
                 raise RowsMissing(f"{name}: {one.events} folded, {one.finish.count} applied")
             measured[name].append(one)

@@ -10,8 +10,9 @@ import pytest
 from streams.runtime.settings import Settings
 from tests.bench import clicks, decider, lane, traffic
 from tests.bench.contenders.finish import Finish
-from tests.bench.measure import Run, run
+from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
+from tests.bench.turns import WrongTotals, once
 
 RECORDS = 2_500
 
@@ -46,16 +47,13 @@ def settings() -> Iterator[Settings]:
 def test_every_contender_counts_right(settings: Settings, name: str) -> None:
     clicks.ensure(settings, RECORDS)
     contender = lane.contenders(settings, RECORDS)[name]
-    contender.prepare()
-    one = run(contender.module, *contender.args)
-    lane.check(contender.title, one, RECORDS)
-    assert one.events == RECORDS
+    assert once(contender).events == RECORDS
 
 
 @pytest.mark.stack
 def test_a_rebuild_folds_every_record(settings: Settings) -> None:
     traffic.ensure(settings, "ads-windows", RECORDS)
-    one = run("rebuild", "ads-windows", RECORDS)
+    one = run(python("rebuild", "ads-windows", RECORDS))
     assert (one.events, one.finish.count) == (RECORDS, RECORDS)
 
 
@@ -63,7 +61,7 @@ def test_a_rebuild_folds_every_record(settings: Settings) -> None:
 def test_a_decider_decides_every_command() -> None:
     given, one = Settings.read(), decider.decider(RECORDS)
     decider.fill(given, one, RECORDS)
-    done = run("decider", RECORDS)
+    done = run(python("decider", RECORDS))
     drop_topics(given, [one.commands, one.events])
     assert (done.events, done.finish.count) == (RECORDS, RECORDS)
 
@@ -73,7 +71,7 @@ def test_a_restored_state_is_the_one_that_was_kept() -> None:
 
 
 def test_wrong_totals_are_an_error() -> None:
-    with pytest.raises(lane.WrongTotals, match="the generator made"):
+    with pytest.raises(WrongTotals, match="the generator made"):
         lane.check("a contender", _run_with(count=RECORDS - 1), RECORDS)
 
 

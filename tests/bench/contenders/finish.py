@@ -14,6 +14,10 @@ import msgspec
 class Finish(msgspec.Struct, frozen=True):
     """`seconds` and `cpu_s` (all threads) run from the start to the last result; `consumed` are
     records by partition, `count` and `cost_micros` what they added up to.
+
+    `steady_events` and `steady_s` are the part of the run after its first `WARM_UP` records, where
+    a just-in-time compiler has done its work. `dropped` are records that an engine took for late;
+    `results` how many results it gave.
     """
 
     seconds: float
@@ -22,6 +26,14 @@ class Finish(msgspec.Struct, frozen=True):
     count: int | None = None
     cost_micros: int | None = None
     rss_peak_mib: int = 0
+    steady_events: int | None = None
+    steady_s: float | None = None
+    dropped: int = 0
+    results: int | None = None
+
+
+WARM_UP = 2_000_000
+"""Records after which a run counts as steady."""
 
 
 @dataclass
