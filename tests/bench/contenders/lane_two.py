@@ -100,7 +100,8 @@ def both(records: int) -> Finish:
     settings, folded = Settings.read(), projection(topic(records), STORE)
     with ExitStack() as stack:
         workers = [stack.enter_context(_worker(records)) for _ in range(WORKERS)]
-        stack.callback(lambda: [worker.kill() for worker in workers])
+        for worker in workers:
+            stack.callback(worker.kill)  # before each is waited for
         shares = _shares(settings, folded.name, workers)
         for worker, share in zip(workers, shares, strict=True):
             _pipe(worker.stdin).write(msgspec.json.encode(share).decode() + "\n")
