@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.rebuild.pipeline import Pipeline
-from streams.runtime.sink import FenceRefused, SinkRejected, SinkUnavailable, Upsert, Write
+from streams.runtime.sink import SinkRejected, SinkUnavailable, Upsert, Write
 from tests.runtime.lane.bed import Bed, Keep, message, span, value
 
 Trouble = Callable[[Write], Exception | None]
@@ -108,6 +109,14 @@ def once(offset: int, error: Exception) -> Trouble:
     return lambda write: left.pop() if left and always(write) is not None else None
 
 
+def overtaken(bed: Bed) -> None:
+    """Another writer moves partition 0 to offset 2."""
+    other = bed.another(MemorySink(bed.projection.model, bed.store))
+    theirs = Seat("test.clicks", 0)
+    other.locate(theirs)
+    other.process(span(theirs, message(0), message(1)))
+
+
 def test_what_is_taken_is_stored_in_order() -> None:
     bed = Bed()
     with pipelined(bed) as (pipeline, sink):
@@ -187,10 +196,7 @@ def test_another_writer_ends_the_rebuild_and_nothing_lands_behind() -> None:
     bed = Bed()
     with pipelined(bed) as (pipeline, _):
         seat = bed.seat()
-        other = bed.another(MemorySink(bed.projection.model, bed.store))
-        theirs = Seat("test.clicks", 0)
-        other.locate(theirs)
-        other.process(span(theirs, message(0), message(1)))
+        overtaken(bed)
         with pytest.raises(RuntimeError, match="somebody else writes"):
             for offset in range(6):
                 pipeline.take(span(seat, message(offset)))
@@ -212,10 +218,10 @@ def test_a_stop_while_the_store_is_down_ends_the_pipeline() -> None:
 
 def test_a_partition_in_trouble_does_not_hold_what_another_has_in_flight() -> None:
     bed = Bed()
-    with pipelined(bed, once(2, FenceRefused("moved"))) as (pipeline, _):
-        seat = bed.seat()
-        other = Seat("test.clicks", 1)
+    with pipelined(bed) as (pipeline, _):
+        seat, other = bed.seat(), Seat("test.clicks", 1)
         bed.pump.locate(other)
+        overtaken(bed)
         with pytest.raises(RuntimeError, match="somebody else writes"):
             for offset in range(4):
                 pipeline.take(span(seat, message(offset)))
@@ -265,4 +271,4 @@ def test_any_cuts_and_faults_store_what_is_good_once_in_order(
 def in_line(landed: list[tuple[int, int]]) -> bool:
     """Whether each write began where the one before it ended."""
     moved = [at for at in landed if at[0] != at[1]]
-    return all(one[1] == two[0] for one, two in zip(moved, moved[1:], strict=False))
+    return all(one[1] == two[0] for one, two in pairwise(moved))
