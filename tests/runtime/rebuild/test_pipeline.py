@@ -224,8 +224,8 @@ def test_a_partition_in_trouble_does_not_hold_what_another_has_in_flight() -> No
         overtaken(bed)
         with pytest.raises(RuntimeError, match="somebody else writes"):
             for offset in range(4):
-                pipeline.take(span(seat, message(offset)))
                 pipeline.take(span(other, message(offset)))
+                pipeline.take(span(seat, message(offset)))
             pipeline.finish()
     stored = bed.sink.load(1, "test.clicks", 1)
     assert stored is not None
