@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import polars as pl
 from confluent_kafka import TopicPartition
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from connectors.bulk import BulkProducer
 from connectors.encode import Encoder
@@ -14,6 +15,7 @@ from schemas.registry import schema_ids
 from streams.runtime import kafka
 from streams.runtime.settings import Settings
 from streams.runtime.topic import Topic
+from tests.bench import report
 from tests.bench.store import drop_topics
 
 _TIMEOUT_S = 10.0
@@ -30,11 +32,24 @@ def fill(
         drop_topics(settings, [topic])
     apply(settings, [topic])
     encoder = Encoder(topic, schema_ids(topic, settings.registry))
-    with BulkProducer(settings.kafka, encoder) as producer:
+    with BulkProducer(settings.kafka, encoder) as producer, _progress() as bars:
+        bar = bars.add_task(topic.name, total=records)
         for record, frame in frames:
             producer.send(record, frame)
+            bars.advance(bar, frame.height)
     if producer.sent != records:
         raise ValueError(f"{topic.name}: {producer.sent} records were made, not {records}")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:>12,.0f} records"),
+        TimeRemainingColumn(),
+        console=report.console,
+        transient=True,
+    )
 
 
 def _held(settings: Settings, topic: Topic) -> int:
