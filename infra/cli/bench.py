@@ -22,6 +22,7 @@ BENCHMARKS = {
     "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
     "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
+    "sinks": "Rows a second into every store, by our drivers and by the clients alone.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
@@ -29,7 +30,8 @@ PARTS = {
     "decider": ("kafka", "registry", "redis"),
     "commands": ("kafka", "registry", "redis"),
     "notifications": ("kafka", "registry", "redis"),
-    "rebuild": ("kafka", "registry", "redis", "clickhouse"),
+    "rebuild": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
+    "sinks": ("redis", "clickhouse", "cassandra", "s3"),
 }
 
 
