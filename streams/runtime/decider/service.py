@@ -54,7 +54,7 @@ from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.service import LaneApp
-from streams.runtime.lane.span import Seat, Span
+from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.metrics.decider import DeciderMetrics
 from streams.runtime.position import FilterState

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import fastavro
+import polars as pl
 import pytest
 
 from schemas import catalog
@@ -70,7 +71,7 @@ def spoilt(value: bytes, random: Random) -> bytes:
 @pytest.mark.parametrize(("topic", "record"), CASES, ids=lambda one: one.name)
 def test_alone_or_in_columns_it_is_the_same(topic: Topic, record: RecordType) -> None:
     decoder = Decoder(topic, MemorySource({1: record.schema}))
-    random = Random(record.fullname)  # noqa: S311
+    random = Random(record.fullname)
     alone = 0
     for _ in range(25):
         value = spoilt(written(record.schema, made(parse(record.schema), random)), random)
@@ -98,15 +99,13 @@ def dict_of(record: RecordType) -> Any:
     ],
 )
 def test_what_must_be_converted_is_left_to_the_columns(kind: Any, dtype_of: str) -> None:
-    import polars as pl
-
     schema = record_schema({"name": "a", "type": kind})
     dtype = pl.Decimal(9, 2) if dtype_of == "Decimal" else getattr(pl, dtype_of)
     topic = Topic(
         "t", (record_type(schema, {"a": dtype}),), key="a", event_time=None, partitions=1,
         owner="test", doc="",
     )  # fmt: skip
-    value = made(parse(without_logical(schema)), Random(1))  # noqa: S311
+    value = made(parse(without_logical(schema)), Random(1))
     assert Decoder(topic, MemorySource({1: schema})).single(written(schema, value)) is None
 
 
@@ -114,7 +113,7 @@ def test_another_schema_than_the_readers_is_left_to_the_columns() -> None:
     topic, record = CASES[0]
     fewer = {**record.schema, "fields": record.schema["fields"][:-1]}
     decoder = Decoder(topic, MemorySource({1: fewer}))
-    value = written(fewer, made(parse(fewer), Random(1)))  # noqa: S311
+    value = written(fewer, made(parse(fewer), Random(1)))
     assert decoder.single(value) is None
     assert decoder.single(b"\0\0\0\0\2" + value[5:]) is None
     assert decoder.single(None) is None
