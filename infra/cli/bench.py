@@ -18,8 +18,9 @@ app = typer.Typer(add_completion=False)
 BENCHMARKS = {
     "lane": "The lane with all guarantees beside Faust, Quix, Bytewax, Kafka Streams and Flink.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
-    "decider": "Decisions a second of one partition, and restoring a snapshot.",
-    "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
+    "decide": "Decisions a second, latency of verdicts over HTTP, restart with a million keys.",
+    "ingest": "Events a second over HTTP until the log has them, beside the raw producer.",
+    "api": "Reads a second and p99 of the read API, idle and beside a rebuild.",
     "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
     "sinks": "Rows a second into every store, by our drivers and by the clients alone.",
@@ -27,8 +28,9 @@ BENCHMARKS = {
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
     "latency": ("kafka", "registry", "redis"),
-    "decider": ("kafka", "registry", "redis"),
-    "commands": ("kafka", "registry", "redis"),
+    "decide": ("kafka", "registry", "redis", "s3"),
+    "ingest": ("kafka", "registry", "redis"),
+    "api": ("kafka", "registry", "redis", "clickhouse"),
     "notifications": ("kafka", "registry", "redis"),
     "rebuild": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
     "sinks": ("redis", "clickhouse", "cassandra", "s3"),

@@ -6,11 +6,10 @@ import argparse
 from importlib import import_module
 from inspect import signature
 
+from infra.cli.bench import BENCHMARKS
 from streams.runtime.settings import Settings
 from tests.bench import report
 from tests.bench.store import clean
-
-BENCHMARKS = ("lane", "latency", "decider", "commands", "notifications", "rebuild", "sinks")
 
 
 def main() -> None:

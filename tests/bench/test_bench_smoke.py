@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from streams.runtime.settings import Settings
-from tests.bench import clicks, decider, lane, traffic
+from tests.bench import clicks, lane, restart, traffic, transfers
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
@@ -48,15 +48,18 @@ def test_a_rebuild_folds_every_record(settings: Settings) -> None:
 
 @pytest.mark.stack
 def test_a_decider_decides_every_command() -> None:
-    given, one = Settings.read(), decider.decider(RECORDS)
-    decider.fill(given, one, RECORDS)
-    done = run(python("decider", RECORDS))
+    given, one = Settings.read(), transfers.decider(RECORDS)
+    transfers.fill(given, one, transfers.commands(RECORDS))
+    done = run(python("decide", RECORDS))
     drop_topics(given, [one.commands, one.events])
     assert (done.events, done.finish.count) == (RECORDS, RECORDS)
 
 
-def test_a_restored_state_is_the_one_that_was_kept() -> None:
-    assert decider.restore(1_000)["keys"] == 1_100
+@pytest.mark.stack
+def test_a_decider_comes_back_with_all_its_state() -> None:
+    back = restart.measure(Settings.read(), 1, RECORDS, 500)
+    assert back["snapshot_bytes"] > 0
+    assert 0 < back["folded_after_it"] <= 500
 
 
 def test_wrong_totals_are_an_error() -> None:
