@@ -70,7 +70,7 @@ def scores(records: int) -> Frames:
 SOURCES = {EVENTS.name: ads, SCORES.name: scores}
 
 
-def double(name: str, records: int) -> Projection:
+def double(name: str, records: int | str) -> Projection:
     """A read model of the catalogue under a name of our own, over a topic of our own."""
     _, projection = catalog.projection(name)
     topic = replace(projection.topic, name=f"bench.{projection.topic.name}-{records}")
