@@ -27,8 +27,11 @@ def _group(name: str, group: Mapping[str, Any]) -> Iterator[Block]:
     facts = [(key, value) for key, value in group.items() if _is_fact(value)]
     if facts:
         yield Facts(facts)
+    spread = {key: one for key, one in group.items() if _is_spread(one) and not rows(one)}
+    if spread:
+        yield from figures(f"{name}-spread", [{"title": said(k), **v} for k, v in spread.items()])
     for key, value in group.items():
-        if _is_fact(value) or key in META:
+        if _is_fact(value) or key in META or key in spread:
             continue
         found = rows(value)
         if found:
@@ -97,8 +100,9 @@ def _flat(row: Mapping[str, Any]) -> Row:
     """Figures of a row; percentiles inside it stand for themselves if there is one kind."""
     flat: Row = {}
     nested = {key: one for key, one in row.items() if isinstance(one, Mapping) and key not in META}
-    latencies = [key for key, one in nested.items() if any(map(_percentile, one))]
-    shown = "visible_ms" if "visible_ms" in latencies else next(iter(latencies), None)
+    latencies = [key for key, one in nested.items() if _is_spread(one)]
+    told = [key for key in latencies if any(ms is not None for ms in nested[key].values())]
+    shown = "visible_ms" if "visible_ms" in told else next(iter(told), None)
     for key, value in row.items():
         if key in META:
             continue
@@ -110,6 +114,11 @@ def _flat(row: Mapping[str, Any]) -> Row:
         elif _is_fact(value):
             flat[key] = value
     return flat
+
+
+def _is_spread(value: Any) -> bool:
+    """Percentiles by name."""
+    return isinstance(value, Mapping) and any(map(_percentile, value))
 
 
 def _is_row(value: Mapping[str, Any]) -> bool:

@@ -1,0 +1,6 @@
+"""Every benchmark, in the order in which `bench all` runs them: `tests.bench.<name>`."""
+
+BENCHMARKS = (
+    *("lane", "latency", "decider", "commands", "notifications", "rebuild"),
+    *("scale", "footprint", "soak"),
+)
