@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import polars as pl
 import psutil
+from confluent_kafka.admin import AdminClient
 
 from connectors.columnar import FrameEncoder
 from connectors.encode import Encoder
@@ -126,7 +127,8 @@ def folded(
     with TemporaryDirectory() as folder, ExitStack() as stack:
         producer = _filled(settings, records)
         running = stack.enter_context(workers(Path(folder), "scale", count))
-        until(lambda: _shared_out(settings, count), "an even share each", SHARE_TIMEOUT_S, 0.2)
+        admin = kafka.admin(settings.kafka)
+        until(lambda: _shared_out(admin, count), "an even share each", SHARE_TIMEOUT_S, 0.2)
         before = _cpu_s(running, broker)
         began = time.perf_counter()
         producer.commit_transaction()
@@ -166,10 +168,9 @@ def _filled(settings: Settings, records: int) -> Any:
     return producer
 
 
-def _shared_out(settings: Settings, count: int) -> bool:
+def _shared_out(admin: AdminClient, count: int) -> bool:
     """Whether every member of the group holds its even share of the partitions."""
-    asked = kafka.admin(settings.kafka).describe_consumer_groups([NAME])
-    members = asked[NAME].result(10.0).members
+    members = admin.describe_consumer_groups([NAME])[NAME].result(10.0).members
     shares = [len(one.assignment.topic_partitions) for one in members]
     return shares == [PARTITIONS // count] * count
 
