@@ -24,6 +24,11 @@ BENCHMARKS = {
     "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
     "sinks": "Rows a second into every store, by our drivers and by the clients alone.",
+    "scale": "1, 2 and 4 workers on twelve partitions; states of 10,000 to 10,000,000 keys.",
+    "footprint": "Memory, idle processor time and start-up of a worker and of the API.",
+    "soak": "The memory of a worker over half an hour (--minutes).",
+    "all": "Every one of them at its default size, then the report.",
+    "report": "The page of all results, infra/docs/benchmarks.md.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
@@ -34,6 +39,11 @@ PARTS = {
     "notifications": ("kafka", "registry", "redis"),
     "rebuild": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
     "sinks": ("redis", "clickhouse", "cassandra", "s3"),
+    "scale": ("kafka", "registry", "redis"),
+    "footprint": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
+    "soak": ("kafka", "registry", "redis", "clickhouse"),
+    "all": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
+    "report": (),
 }
 
 
@@ -47,6 +57,7 @@ def bench(
     runs: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
     records: Annotated[int | None, typer.Option(min=1_000, help="Another size.")] = None,
     only: Annotated[str | None, typer.Option(help="These contenders alone: a,b.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Of the soak.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Delete topics and data after.")] = False,
     stack: Annotated[bool, typer.Option(help="Start the servers first.")] = True,
 ) -> None:
@@ -60,11 +71,14 @@ def bench(
         return
     if name is not None and name not in BENCHMARKS:
         raise typer.BadParameter(f"no benchmark {name}; there are {', '.join(BENCHMARKS)}")
-    if stack:
+    if minutes is not None and name != "soak":
+        raise typer.BadParameter("--minutes is for the soak")
+    if stack and PARTS[name or "lane"]:
         Stack().up(PARTS[name or "lane"])
     command = [sys.executable, "-m", "tests.bench", *([name] if name else [])]
     command += ["--runs", str(runs), *(["--records", str(records)] if records else [])]
     command += ["--only", only] if only else []
+    command += ["--minutes", str(minutes)] if minutes else []
     command += ["--clean"] if clean else []
     raise typer.Exit(subprocess.run(command, cwd=CHECKOUT, check=False).returncode)
 

@@ -109,7 +109,7 @@ OWN = {
 """Read models of the benchmark's own, over its clicks."""
 
 
-def double(name: str, records: int) -> Projection:
+def double(name: str, records: int | str) -> Projection:
     """A read model of the catalogue or of `OWN`, under a name and over a topic of our own."""
     ours = f"bench-{name}-{records}"
     if name in OWN:
