@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.registry import subjects
@@ -131,6 +131,7 @@ VALUES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_a_value_is_read_as_the_standard_library_reads_it(value: bytes) -> None:
     found, wanted = decode_one(value), oracle(value)
@@ -139,6 +140,7 @@ def test_a_value_is_read_as_the_standard_library_reads_it(value: bytes) -> None:
     assert found == wanted
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(VALUES, st.none()), max_size=30))
 def test_no_value_depends_on_its_neighbours(values: list[bytes | None]) -> None:
     decoded = DECODER.decode(values)
