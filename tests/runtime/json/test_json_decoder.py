@@ -78,7 +78,7 @@ def oracle(value: bytes) -> dict[str, Any] | None:
         and (record["big"] is None or big is not None)
         and isinstance(record["ok"], bool)
         and type(record["x"]) in {int, float}
-        and record["kind"] in {"view", "click"}
+        and record["kind"] in ("view", "click")
     )
     if not good or at is None:
         return None
