@@ -76,7 +76,7 @@ AD_EVENT = RecordType(
 
 
 def topic(variant: Variant, name: str) -> Topic:
-    """The topic `bench.ysb-<variant>-<name>`; `name` is the number of records, or what it is for."""
+    """`bench.ysb-<variant>-<name>`; `name` is the number of records, or what the topic is for."""
     return Topic(
         name=f"bench.ysb-{variant}-{name}",
         records=(AD_EVENT,),
