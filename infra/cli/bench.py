@@ -22,6 +22,7 @@ BENCHMARKS = {
     "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
     "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
+    "ysb": "The Yahoo Streaming Benchmark beside Flink, Kafka Streams and plain Faust.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
@@ -30,6 +31,7 @@ PARTS = {
     "commands": ("kafka", "registry", "redis"),
     "notifications": ("kafka", "registry", "redis"),
     "rebuild": ("kafka", "registry", "redis", "clickhouse"),
+    "ysb": ("kafka", "registry", "redis"),
 }
 
 
