@@ -94,7 +94,7 @@ async def run(variant: Variant, name: str, records: int, folder: Path) -> Finish
         system="bench",
         kafka=settings.kafka,
         schemas=RegistrySource(settings.registry.url),
-        open_sink=lambda _: sink,  # type: ignore[arg-type,return-value]
+        open_sink=lambda _: sink,
         metrics=metrics.default(),
         journals=folder,
     )

@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from subprocess import DEVNULL, PIPE, Popen
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -30,6 +31,7 @@ from streams.runtime import kafka
 from streams.runtime.settings import Settings
 from tests.bench import report
 from tests.bench.store import drop_read_model, drop_topics
+from tests.bench.turns import WrongTotals
 from tests.bench.ysb.check import HEADRACE, compare, model, stored
 from tests.bench.ysb.engines import TITLES, Engines
 from tests.bench.ysb.events import CAMPAIGN_IDS, CAMPAIGN_OF, PARTITIONS, WINDOW_MS, topic
@@ -45,6 +47,7 @@ PAUSE_MS = 3_000
 POLL_S = 0.005
 READY_S = 90.0
 DRAIN_S = 30.0
+SETTLE_S = 5.0
 SAMPLED = 0
 """The campaign whose views are followed."""
 PERCENTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100)
@@ -125,16 +128,14 @@ def measure(
     drop_read_model(settings, model(engine, "json"))
     probe = Probe(settings, engine)
     try:
-        with _running(engines.live(engine, "json", NAME)):
+        with _running(engines.live(engine, "json", NAME)), Generator() as generator:
             warm = Phase(_soon(), max(1, int(maximum * LOADS[0])), WARM_UP_S)
-            late, ready = _paced(probe, [warm], READY_S)
+            _, ready = generator.paced(probe, [warm], READY_S)
             if not ready:
                 raise TimeoutError(f"{engine} did not count {warm.events} events")
             phases = _phases(warm.events, maximum, seconds)
-            late, drained = _paced(probe, phases, DRAIN_S)
-        if drained:
-            compare(engine, stored(settings, engine, "json"), expected([warm, *phases]))
-        rows = stored(settings, engine, "json")
+            late, drained = generator.paced(probe, phases, DRAIN_S)
+            rows = _settled(settings, engine, expected([warm, *phases]) if drained else None)
         loads = [
             _figures(load, phase, probe, rows, behind_ms)
             for load, phase, behind_ms in zip(LOADS, phases, late, strict=True)
@@ -148,6 +149,24 @@ def measure(
         "counts": "equal to the generator's" if drained else f"behind by more than {DRAIN_S:g} s",
         "loads": loads,
     }
+
+
+def _settled(settings: Settings, engine: str, wanted: pl.DataFrame | None) -> pl.DataFrame:
+    """What the store holds, once it is what is wanted: other campaigns than the probe's may be
+    written a moment later. Raises `WrongTotals` if it does not come to be.
+    """
+    until_s = time.monotonic() + SETTLE_S
+    while True:
+        rows = stored(settings, engine, "json")
+        try:
+            if wanted is not None:
+                compare(engine, rows, wanted)
+        except WrongTotals:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(POLL_S)
+        else:
+            return rows
 
 
 def _phases(first: int, maximum: float, seconds: float) -> list[Phase]:
@@ -165,20 +184,42 @@ def _soon() -> int:
     return int(time.time() * 1_000) + LEAD_MS
 
 
-def _paced(probe: Probe, phases: Sequence[Phase], drain_s: float) -> tuple[list[float], bool]:
-    """Generate in a process of its own and look meanwhile; the generator's own lateness by phase,
-    and whether all came to be visible.
-    """
-    given = [f"{p.start_ms}:{p.rate}:{p.seconds}" for p in phases]
-    command = [sys.executable, "-m", "tests.bench.ysb.pace", NAME, str(phases[0].first), *given]
-    with Popen(command, cwd=CHECKOUT, stdout=PIPE, text=True) as generator:
+class Generator:
+    """`pace` as a process of its own; it is ready when this is made."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.bench.ysb.pace", NAME]
+        self._process = Popen(command, cwd=CHECKOUT, stdin=PIPE, stdout=PIPE, text=True)
+        self._answer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def paced(
+        self, probe: Probe, phases: Sequence[Phase], drain_s: float
+    ) -> tuple[list[float], bool]:
+        """Generate, and look meanwhile; by how much the generator was late in each phase, and
+        whether all came to be visible.
+        """
+        if self._process.stdin is None:
+            raise RuntimeError("the generator cannot be told anything")
+        self._process.stdin.write(msgspec.json.encode(phases).decode() + "\n")
+        self._process.stdin.flush()
         for phase in phases:
             probe.follow(phase)
         drained = probe.until(phases[-1].end_ms, drain_s)
-        out, _ = generator.communicate(timeout=drain_s + READY_S)
-    if generator.returncode:
-        raise RuntimeError(f"the generator ended with {generator.returncode}")
-    return json.loads(out), drained
+        late_ms: list[float] = json.loads(self._answer())
+        return late_ms, drained
+
+    def _answer(self) -> str:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise RuntimeError(f"the generator ended with {self._process.wait()}")
+        return line
 
 
 @contextmanager

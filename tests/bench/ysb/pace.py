@@ -1,9 +1,9 @@
 """The paced mode: JSON events at a rate, at their intended times, whatever becomes of them.
 
-Usage: pace TOPIC FIRST START_MS:RATE:SECONDS …. Event n of a phase is due at `START_MS + n / RATE`
-and says so in its event time; every 10 ms what is due goes out. Numbers go on through the phases
-from FIRST, and what an event is depends on its number alone. Prints by how many milliseconds the
-generator itself was late at most, by phase.
+Usage: pace NAME. Says `ready`, then reads lines of phases (JSON) and answers each with a line: by
+how many milliseconds the generator itself was late at most, by phase. Event n of a phase is due at
+`start_ms + n / rate` and says so in its event time; every 10 ms what is due goes out. What an event
+is depends on its number alone, which goes on through all phases.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -92,14 +93,6 @@ def heads() -> list[bytes]:
     ]
 
 
-def run(name: str, phases: Sequence[Phase]) -> list[float]:
-    """Send all phases; by how many milliseconds the generator was late at most in each."""
-    loader = Loader(Settings.read(), topic("json", name), LINGER_MS)
-    pool = heads()
-    pool += pool  # a slice never has to wrap
-    return [_send(loader, pool, phase) for phase in phases]
-
-
 def _send(loader: Loader, pool: list[bytes], phase: Phase) -> float:
     times, sent, late_ms = phase.times_ms(), 0, 0.0
     stops = np.searchsorted(times, np.arange(phase.start_ms, phase.end_ms + 1), side="right")
@@ -134,14 +127,15 @@ def _drawn() -> tuple[Ints, Ints, np.random.Generator]:
     return draw.integers(ADS, size=POOL), draw.integers(len(EVENT_TYPES), size=POOL), draw
 
 
-def main(name: str, first: int, given: Sequence[str]) -> None:
-    phases: list[Phase] = []
-    for one in given:
-        start_ms, rate, seconds = one.split(":")
-        phases.append(Phase(int(start_ms), int(rate), float(seconds), first))
-        first += phases[-1].events
-    print(json.dumps(run(name, phases)), flush=True)
+def main(name: str) -> None:
+    loader = Loader(Settings.read(), topic("json", name), LINGER_MS)
+    pool = heads()
+    pool += pool  # a slice never has to wrap
+    print("ready", flush=True)
+    for line in sys.stdin:
+        phases = msgspec.json.decode(line, type=list[Phase])
+        print(json.dumps([_send(loader, pool, phase) for phase in phases]), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1])

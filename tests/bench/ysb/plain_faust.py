@@ -72,7 +72,7 @@ class Store:
         """Write what is due, once a second or now."""
         if not soon and time.monotonic() - self._written_s < FLUSH_S:
             return
-        windows: defaultdict[int, dict[str, str]] = defaultdict(dict)
+        windows: defaultdict[int, dict[Any, Any]] = defaultdict(dict)
         now_ms = time.time_ns() // 1_000_000
         for (campaign, start_ms), seen in self.due.items():
             windows[start_ms][campaign] = f"{seen},{now_ms}"
@@ -105,7 +105,7 @@ def build(variant: Variant, records: int, take: int, folder: str) -> faust.App:
     campaigns = [CAMPAIGN_IDS[n] for n in CAMPAIGN_OF]
     side = dict(zip(AD_IDS, campaigns, strict=True))
 
-    @app.agent(events)
+    @app.agent(events)  # type: ignore[untyped-decorator]
     async def count(stream: Any) -> None:
         counts: Counts = defaultdict(int)
         consumed: Counter[int] = Counter()

@@ -60,7 +60,7 @@ class CountViews:
             pl.lit(0, pl.Int64).alias("updated_ms"),
         )
         late = update.late.height
-        counts = {
+        counts: dict[str, int] = {
             Fate.APPLIED: views.height - late,
             Fate.LATE: late,
             Fate.FILTERED: batch.height - views.height,
