@@ -29,6 +29,7 @@ BENCHMARKS = {
     "soak": "The memory of a worker over half an hour (--minutes).",
     "all": "Every one of them at its default size, then the report.",
     "report": "The page of all results, infra/docs/benchmarks.md.",
+    "ysb": "The Yahoo Streaming Benchmark beside Flink, Kafka Streams and plain Faust.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
@@ -44,6 +45,7 @@ PARTS = {
     "soak": ("kafka", "registry", "redis", "clickhouse"),
     "all": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
     "report": (),
+    "ysb": ("kafka", "registry", "redis"),
 }
 
 

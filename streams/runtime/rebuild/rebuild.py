@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer
 
-from streams.runtime.avro import Decoder
 from streams.runtime.dead_letters import Outbox
+from streams.runtime.decoding import Decodes
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat
@@ -73,7 +73,7 @@ class Rebuild:
 
     projection: Projection
     sink: Sink
-    decoder: Decoder
+    decoder: Decodes
     outbox: Outbox
     metrics: AgentMetrics
     consumer: Consumer
