@@ -14,16 +14,13 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
-import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Repartitioned;
-import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.TimestampExtractor;
 import org.apache.kafka.streams.processor.WallclockTimestampExtractor;
-import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
@@ -34,7 +31,7 @@ import org.apache.kafka.streams.state.WindowStore;
  * the maxima of the partitions (q5, q7) are merged by whoever reads the results; q11 and q12 go
  * through a repartition topic by bidder. That topic mixes partitions read at different speeds, and
  * Kafka Streams has no watermark across them: with four seconds of grace q11 would drop bids, so
- * there sessions stay open for a day.
+ * there sessions take bids for a day.
  */
 final class NexmarkStreamsQueries {
     private static final Duration WINDOW = Duration.ofSeconds(10);
@@ -60,7 +57,7 @@ final class NexmarkStreamsQueries {
     /** q5, q7: the rows with the greatest value of a window. */
     private final Map<Long, Top> tops = new ConcurrentHashMap<>();
 
-    private record Key(long id, long start, long end) {}
+    private record Key(long id, long start) {}
 
     NexmarkStreamsQueries(
             String topic, long records, int schemaId, String[] side, boolean memory,
@@ -88,7 +85,7 @@ final class NexmarkStreamsQueries {
         return builder.build();
     }
 
-    /** Adds up the results once all are out; q0 and q13 do it row by row. */
+    /** Adds up the results once all are out; q0, q11 and q13 do it as they come. */
     void addUp() {
         List<long[]> rows = new ArrayList<>(latest.values());
         tops.values().forEach(top -> rows.addAll(top.rows));
@@ -146,23 +143,14 @@ final class NexmarkStreamsQueries {
     }
 
     private void q11() {
-        Materialized<Long, Long, SessionStore<Bytes, byte[]>> stored = Materialized.as(
-                memory
-                        ? Stores.inMemorySessionStore("sessions", GAP.plus(DAY))
-                        : Stores.persistentSessionStore("sessions", GAP.plus(DAY)));
+        NexmarkStreamsSessions.addStore(builder, memory, numbers());
         byBidder(bids())
-                .windowedBy(SessionWindows.ofInactivityGapAndGrace(GAP, DAY))
-                .count(stored.withKeySerde(Serdes.Long()).withValueSerde(Serdes.Long()))
-                .toStream()
-                .foreach((window, count) -> {
-                    long end = window.window().end() + GAP.toMillis();
-                    keep(window.key(), window, count == null
-                            ? null : new long[] {window.key(), count, window.window().start(), end});
-                });
+                .process(() -> new NexmarkStreamsSessions(GAP, DAY), NexmarkStreamsSessions.STORE);
     }
 
     private void q12() {
         byBidder(stream(new WallclockTimestampExtractor()))
+                .groupByKey(Grouped.with(Serdes.Long(), Serdes.ByteArray()))
                 .windowedBy(TimeWindows.ofSizeAndGrace(WINDOW, DAY))
                 .count(windowed(Serdes.Long(), Serdes.Long(), DAY.plus(WINDOW), WINDOW))
                 .toStream()
@@ -213,14 +201,10 @@ final class NexmarkStreamsQueries {
                 topic, Consumed.with(Serdes.ByteArray(), bids).withTimestampExtractor(time));
     }
 
-    private KGroupedStream<Long, byte[]> byBidder(
-            KStream<byte[], NexmarkBid> bids) {
-        KStream<Long, byte[]> keyed = bids.map(
-                (auction, bid) -> new KeyValue<>(bid.bidder, ONE));
-        return counted(keyed.repartition(
-                        Repartitioned.with(Serdes.Long(), Serdes.ByteArray())
-                                .withNumberOfPartitions(PARTITIONS)))
-                .groupByKey(Grouped.with(Serdes.Long(), Serdes.ByteArray()));
+    private KStream<Long, byte[]> byBidder(KStream<byte[], NexmarkBid> bids) {
+        return counted(bids.map((auction, bid) -> new KeyValue<>(bid.bidder, ONE))
+                .repartition(Repartitioned.with(Serdes.Long(), Serdes.ByteArray())
+                        .withNumberOfPartitions(PARTITIONS)));
     }
 
     /** Counts what goes through to the end of the topology and says when all has. */
@@ -255,15 +239,9 @@ final class NexmarkStreamsQueries {
                 });
     }
 
-    /** Sets an output row of an id and window; null takes it back. */
     private void keep(long id, Windowed<?> window, long[] row) {
         Finish.result();
-        Key key = new Key(id, window.window().start(), window.window().end());
-        if (row == null) {
-            latest.remove(key);
-        } else {
-            latest.put(key, row);
-        }
+        latest.put(new Key(id, window.window().start()), row);
     }
 
     private void offer(long start, long value, long... row) {

@@ -21,6 +21,11 @@ final class NexmarkSums {
         rows++;
     }
 
+    /** Rows given out, or taken back if negative. */
+    void rows(long more) {
+        rows += more;
+    }
+
     void add(int column, long value) {
         sums[column] += value;
     }
