@@ -16,7 +16,7 @@ from infra.local.home import CHECKOUT
 app = typer.Typer(add_completion=False)
 
 BENCHMARKS = {
-    "lane": "Plain Faust, the lane with all guarantees, and consume() alone on one topic.",
+    "lane": "The lane with all guarantees beside Faust, Quix, Bytewax, Kafka Streams and Flink.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
     "decider": "Decisions a second of one partition, and restoring a snapshot.",
     "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
@@ -34,7 +34,7 @@ PARTS = {
 
 
 @app.command(
-    epilog="Examples: [bold]headrace bench lane[/] · headrace bench lane --records 10000000 · "
+    epilog="Examples: [bold]headrace bench lane[/] · headrace bench lane --only lane,flink · "
     "headrace bench latency --runs 1 · headrace bench --clean"
 )
 def bench(
@@ -42,6 +42,7 @@ def bench(
     *,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
     records: Annotated[int | None, typer.Option(min=1_000, help="Another size.")] = None,
+    only: Annotated[str | None, typer.Option(help="These contenders alone: a,b.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Delete topics and data after.")] = False,
     stack: Annotated[bool, typer.Option(help="Start the servers first.")] = True,
 ) -> None:
@@ -59,6 +60,7 @@ def bench(
         Stack().up(PARTS[name or "lane"])
     command = [sys.executable, "-m", "tests.bench", *([name] if name else [])]
     command += ["--runs", str(runs), *(["--records", str(records)] if records else [])]
+    command += ["--only", only] if only else []
     command += ["--clean"] if clean else []
     raise typer.Exit(subprocess.run(command, cwd=CHECKOUT, check=False).returncode)
 
