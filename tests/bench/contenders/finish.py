@@ -18,7 +18,7 @@ class Finish(msgspec.Struct, frozen=True):
 
     `steady_events` and `steady_s` are the part of the run after its first `WARM_UP` records, where
     a just-in-time compiler has done its work. `dropped` are records that an engine took for late;
-    `results` how many results it gave.
+    `results` how many results it gave, `sums` what their columns add up to.
     """
 
     seconds: float
@@ -31,6 +31,7 @@ class Finish(msgspec.Struct, frozen=True):
     steady_s: float | None = None
     dropped: int = 0
     results: int | None = None
+    sums: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 WARM_UP = 2_000_000

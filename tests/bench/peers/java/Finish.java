@@ -10,6 +10,7 @@ import java.util.TreeMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
 
 /**
  * The one run of this process: its clock, what it consumed, and the line that the benchmark reads
@@ -29,6 +30,7 @@ final class Finish {
     private static volatile long warmTotal;
     private static volatile long stopNs;
     private static volatile long stopCpuNs;
+    private static Map<String, Long> sums = Map.of();
 
     private Finish() {}
 
@@ -88,6 +90,11 @@ final class Finish {
         stopCpuNs = cpuNs();
     }
 
+    /** Sets what the columns of the results add up to; before {@link #say}. */
+    static void sums(Map<String, Long> given) {
+        sums = given;
+    }
+
     /** Prints the line. {@code count} and {@code cost} are null where a query has no such totals. */
     static void say(Long count, Long cost, long dropped, long results) {
         double cpuS = ((stopCpuNs > 0 ? stopCpuNs : cpuNs()) - startCpuNs) / 1e9;
@@ -101,7 +108,7 @@ final class Finish {
                 Locale.ROOT,
                 "{\"seconds\":%.6f,\"cpu_s\":%.6f,\"consumed\":{%s},\"count\":%s,\"cost_micros\":%s,"
                         + "\"rss_peak_mib\":%d,\"steady_events\":%s,\"steady_s\":%s,"
-                        + "\"dropped\":%d,\"results\":%d}%n",
+                        + "\"dropped\":%d,\"results\":%d,\"sums\":{%s}}%n",
                 (stopNs - startNs) / 1e9,
                 cpuS,
                 partitions,
@@ -111,7 +118,10 @@ final class Finish {
                 steady ? events - warmTotal : null,
                 steady ? (stopNs - warmNs) / 1e9 : null,
                 dropped,
-                results);
+                results,
+                sums.entrySet().stream()
+                        .map(sum -> "\"" + sum.getKey() + "\":" + sum.getValue())
+                        .collect(Collectors.joining(",")));
         System.out.flush();
     }
 

@@ -1,0 +1,1 @@
+"""`bench nexmark`: seven queries of Nexmark on Headrace, Kafka Streams and Flink."""
