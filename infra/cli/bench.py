@@ -17,6 +17,7 @@ app = typer.Typer(add_completion=False)
 
 BENCHMARKS = {
     "lane": "The lane with all guarantees beside Faust, Quix, Bytewax, Kafka Streams and Flink.",
+    "ysb": "The Yahoo Streaming Benchmark beside Flink, Kafka Streams and plain Faust.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
     "decide": "Decisions a second, latency of verdicts over HTTP, restart with a million keys.",
     "ingest": "Events a second over HTTP until the log has them, beside the raw producer.",
@@ -29,7 +30,6 @@ BENCHMARKS = {
     "soak": "The memory of a worker over half an hour (--minutes).",
     "all": "Every one of them at its default size, then the report.",
     "report": "The page of all results, infra/docs/benchmarks.md.",
-    "ysb": "The Yahoo Streaming Benchmark beside Flink, Kafka Streams and plain Faust.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),

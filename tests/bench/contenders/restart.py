@@ -1,7 +1,7 @@
 """A decider that starts with a large state. Usage: restart seed|start KEYS TAIL STORE FOLDER
 
-`seed` decides KEYS + TAIL commands and leaves a snapshot from before the tail. `start` is timed from
-the birth of its process to the moment it could decide the next command; its state is checked.
+`seed` decides KEYS + TAIL commands and leaves a snapshot from before the tail. `start` is timed
+from the birth of its process to the moment it could decide the next command; its state is checked.
 STORE is `disk` or `s3`; FOLDER is that of the first. Prints a `Restart`.
 """
 
