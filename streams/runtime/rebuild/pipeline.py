@@ -26,7 +26,8 @@ from typing import TypeVar
 
 import polars as pl
 
-from streams.runtime.avro import Decoded, Decoder
+from streams.runtime.avro import Decoded
+from streams.runtime.decoding import Decodes
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.bounds import check_topic
 from streams.runtime.lane.patience import Patience, Stopped
@@ -89,7 +90,7 @@ class Pipeline:
 
     projection: Projection
     sink: Sink
-    decoder: Decoder
+    decoder: Decodes
     pump: Pump
     metrics: AgentMetrics
     bounds: Callable[[Seat], LogBounds]
