@@ -60,6 +60,7 @@ public final class LaneFlink {
     private static Configuration configuration(String[] args, Path folder) {
         Configuration given = new Configuration();
         given.setString("rest.port", "0");
+        given.setString("io.tmp.dirs", folder.toString());
         given.setString("execution.checkpointing.storage", "filesystem");
         given.setString("execution.checkpointing.dir", folder.toUri().toString());
         for (int at = FIRST_SETTING; at < args.length; at++) {
