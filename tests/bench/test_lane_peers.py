@@ -11,7 +11,7 @@ import pytest
 from streams.runtime.settings import Settings
 from tests.bench import clicks, lane
 from tests.bench.contenders.finish import Finish
-from tests.bench.contenders.lane import Watched
+from tests.bench.contenders.lane import Watched, steady
 from tests.bench.contenders.lane_two import merged
 from tests.bench.measure import Run
 from tests.bench.peers import java
@@ -87,22 +87,33 @@ def test_the_summary_compares_lanes_with_peers() -> None:
 
 def test_two_workers_are_as_slow_as_the_slower_one() -> None:
     parts = [
-        Finish(10.0, 9.0, {0: 40, 2: 60}, rss_peak_mib=7, steady_events=80, steady_s=8.0),
-        Finish(12.0, 8.0, {1: 50, 3: 50}, rss_peak_mib=8, steady_events=70, steady_s=9.0),
+        Finish(10.0, 9.0, {0: 40, 2: 60}, rss_peak_mib=7),
+        Finish(12.0, 8.0, {1: 50, 3: 50}, rss_peak_mib=8),
     ]
-    whole = merged(parts)
+    traces = [[(2.0, 40), (10.0, 60)], [(3.0, 50), (12.0, 50)]]
+    whole = merged(parts, traces, warm_up=90)
     assert whole.consumed == {0: 40, 1: 50, 2: 60, 3: 50}
     assert (whole.seconds, whole.cpu_s, whole.rss_peak_mib) == (12.0, 17.0, 15)
-    assert (whole.steady_events, whole.steady_s) == (150, 10.0)
+    assert (whole.steady_events, whole.steady_s) == (110, 9.0)
 
 
-def test_the_steady_part_begins_with_the_write_that_warms_up() -> None:
-    sink = Watched(_Sink(), lambda stored: sum(stored.values()) >= 50, warm_up=20)  # type: ignore[arg-type]
+def test_the_steady_part_begins_after_the_write_that_warms_up() -> None:
+    trace = [(1.0, 15), (2.0, 10), (4.5, 25)]
+    assert steady(trace, 20) == {"steady_events": 25, "steady_s": 2.5}
+    assert steady(trace, 26) == {}
+    assert steady([], 0) == {}
+
+
+def test_a_watched_sink_notes_every_write_until_all_is_stored() -> None:
+    ended: list[int] = []
+    sink = Watched(_Sink(), lambda stored: sum(stored.values()) >= 50)  # type: ignore[arg-type]
+    sink.done = lambda: ended.append(sum(sink.consumed.values()))
     sink.load(1, "clicks", 0)
     for partition, offset in ((0, 15), (1, 10), (0, 40)):
         sink.write(1, _write(partition, offset))  # type: ignore[arg-type]
+    assert [records for _, records in sink.trace] == [15, 10, 25]
     assert sink.finish is not None
-    assert (sink.finish.consumed, sink.finish.steady_events) == ({0: 40, 1: 10}, 25)
+    assert (sink.finish.consumed, ended) == ({0: 40, 1: 10}, [50])
 
 
 def test_programs_are_for_one_engine_or_for_both() -> None:

@@ -30,22 +30,21 @@ from tests.bench.clicks import topic
 from tests.bench.contenders.finish import WARM_UP, Finish, Stopwatch, say
 from tests.bench.rule import projection
 
+Trace = list[tuple[float, int]]
+"""Seconds since the start, and how many records were stored with the write of that moment."""
+
 
 class Watched:
     """A sink that times its first load to its last write and calls `done` after the latter.
 
-    `complete` says whether the records stored so far by partition are all; steady state begins
-    with the write that brings them to `warm_up`.
+    `complete` says whether the records stored so far by partition are all.
     """
 
-    def __init__(
-        self, sink: Sink, complete: Callable[[dict[int, int]], bool], warm_up: int = WARM_UP
-    ) -> None:
+    def __init__(self, sink: Sink, complete: Callable[[dict[int, int]], bool]) -> None:
         self._sink = sink
         self._complete = complete
-        self._warm_up = warm_up
-        self._warm: tuple[int, float] | None = None
         self.watch = Stopwatch()
+        self.trace: Trace = []
         self.consumed: dict[int, int] = {}
         self.finish: Finish | None = None
         self.done: Callable[[], object] = lambda: None
@@ -61,24 +60,26 @@ class Watched:
 
     def write(self, version: int, write: Write) -> None:
         self._sink.write(version, write)
+        seconds, cpu_s = self.watch.stop()
+        before = self.consumed.get(write.partition, 0)
         self.consumed[write.partition] = write.position.next_offset
-        stored = sum(self.consumed.values())
-        if self._warm is None and stored >= self._warm_up:
-            self._warm = stored, self.watch.stop()[0]
+        self.trace.append((seconds, write.position.next_offset - before))
         if self.finish is None and self._complete(self.consumed):
-            self.finish = self._finish(*self.watch.stop())
+            self.finish = Finish(seconds, cpu_s, dict(self.consumed), **steady(self.trace))
             self.done()
 
-    def _finish(self, seconds: float, cpu_s: float) -> Finish:
-        warm, warm_s = self._warm or (0, 0.0)
-        steady = sum(self.consumed.values()) - warm
-        return Finish(
-            seconds,
-            cpu_s,
-            dict(self.consumed),
-            steady_events=steady if warm and steady else None,
-            steady_s=seconds - warm_s if warm and steady else None,
-        )
+
+def steady(trace: Trace, warm_up: int = WARM_UP) -> dict[str, Any]:
+    """`steady_events` and `steady_s` of a `Finish`: what was stored after the write that made it
+    `warm_up` records, and how long that took. Empty when there was nothing more.
+    """
+    ordered, stored = sorted(trace), 0
+    for n, (seconds, records) in enumerate(ordered):
+        stored += records
+        if stored >= warm_up and (rest := ordered[n + 1 :]):
+            events = sum(records for _, records in rest)
+            return {"steady_events": events, "steady_s": rest[-1][0] - seconds}
+    return {}
 
 
 async def run(records: int, store: str, folder: Path) -> Finish:

@@ -31,7 +31,7 @@ from streams.runtime.settings import Settings
 from streams.runtime.sink import FenceRefused, Sink, Write
 from tests.bench.clicks import PARTITIONS, topic
 from tests.bench.contenders.finish import WARM_UP, Finish, say
-from tests.bench.contenders.lane import Watched, with_totals, worked
+from tests.bench.contenders.lane import Trace, Watched, steady, with_totals, worked
 from tests.bench.rule import projection
 
 WORKERS = 2
@@ -45,7 +45,7 @@ class Gated(Watched):
     """Refuses the first write of every partition that was located before `open`."""
 
     def __init__(self, sink: Sink, ends: Sequence[int]) -> None:
-        super().__init__(sink, self._all, WARM_UP // WORKERS)
+        super().__init__(sink, self._all)
         self._ends = ends
         self._opened = threading.Event()
         self._fresh: set[int] = set()
@@ -73,8 +73,8 @@ class Gated(Watched):
 
 
 async def member(records: int, folder: Path) -> None:
-    """One worker: waits for its partitions on standard input, says its `Finish`, and stays in the
-    group until standard input ends.
+    """One worker: waits for its partitions on standard input, says its `Trace` and its `Finish`,
+    and stays in the group until standard input ends.
     """
     given, folded = Settings.read(), projection(topic(records), STORE)
     named = {**given.kafka.config, "client.id": client_id(os.getpid())}
@@ -88,6 +88,7 @@ async def member(records: int, folder: Path) -> None:
         sink.open(msgspec.json.decode(sys.stdin.readline(), type=list[int]))
 
     async def leave(finish: Finish) -> None:
+        print(msgspec.json.encode(sink.trace).decode())
         say(finish)
         await asyncio.to_thread(sys.stdin.read)
 
@@ -106,28 +107,25 @@ def both(records: int) -> Finish:
         for worker, share in zip(workers, shares, strict=True):
             _pipe(worker.stdin).write(msgspec.json.encode(share).decode() + "\n")
             _pipe(worker.stdin).flush()
-        lines = [_pipe(worker.stdout).readline() for worker in workers]
+        said = [[_pipe(worker.stdout).readline() for _ in range(2)] for worker in workers]
         for worker in workers:
             _pipe(worker.stdin).close()
             worker.wait(JOIN_TIMEOUT_S)
-    finish = merged([msgspec.json.decode(line, type=Finish) for line in lines])
+    finish = merged(
+        [msgspec.json.decode(finish, type=Finish) for _, finish in said],
+        [msgspec.json.decode(trace, type=Trace) for trace, _ in said],
+    )
     return with_totals(finish, open_sink(STORE, folded.model, settings))
 
 
-def merged(parts: Sequence[Finish]) -> Finish:
-    """One finish of workers that started at the same time. Steady state begins when the first of
-    them has it, and only counts what each did in its own: it is never flattering.
-    """
-    seconds = max(one.seconds for one in parts)
-    warm_s = [one.seconds - one.steady_s for one in parts if one.steady_s is not None]
-    steady = sum(one.steady_events or 0 for one in parts)
+def merged(parts: Sequence[Finish], traces: Sequence[Trace], warm_up: int = WARM_UP) -> Finish:
+    """One finish of workers whose clocks started at the same time."""
     return Finish(
-        seconds,
+        max(one.seconds for one in parts),
         sum(one.cpu_s for one in parts),
         {partition: n for one in parts for partition, n in one.consumed.items()},
         rss_peak_mib=sum(one.rss_peak_mib for one in parts),
-        steady_events=steady or None,
-        steady_s=seconds - min(warm_s) if warm_s else None,
+        **steady([write for trace in traces for write in trace], warm_up),
     )
 
 

@@ -37,7 +37,7 @@ def build(records: int, take: int, folder: str) -> faust.App:
     clicks = app.topic(topic(records).name, value_serializer="raw", key_serializer="raw")
     decoded = Clicks(AD_CLICK.avsc)
 
-    @app.agent(clicks)
+    @app.agent(clicks)  # type: ignore[untyped-decorator]
     async def count(stream: Any) -> None:
         tally = Tally(take, WINDOW_MS)
         async for event in stream.events():

@@ -1,21 +1,22 @@
-import java.io.IOException;
-import java.nio.file.Files;
+import java.io.File;
 import java.nio.file.Path;
-import java.util.Comparator;
-import java.util.List;
-import java.util.stream.Stream;
 
 /** What engines keep on disk while they run. */
 final class Folders {
     private Folders() {}
 
-    /** Deletes a folder and all that is in it. */
-    static void delete(Path folder) throws IOException {
-        try (Stream<Path> found = Files.walk(folder)) {
-            List<Path> deepestFirst = found.sorted(Comparator.reverseOrder()).toList();
-            for (Path path : deepestFirst) {
-                Files.deleteIfExists(path);
+    /** Deletes a folder and all in it; what an engine that still ends deletes itself is no error. */
+    static void delete(Path folder) {
+        delete(folder.toFile());
+    }
+
+    private static void delete(File file) {
+        File[] inside = file.listFiles();
+        if (inside != null) {
+            for (File one : inside) {
+                delete(one);
             }
         }
+        file.delete();
     }
 }

@@ -13,12 +13,19 @@ import org.apache.avro.io.DecoderFactory;
  */
 final class Framed {
     private static final int HEADER_BYTES = 5;
+    private final Schema read;
     private final GenericDatumReader<GenericRecord> reader;
     private BinaryDecoder decoder;
 
-    /** Fields are numbered in the order given here; none given means all, as they are. */
+    /** Fields are numbered in the order given here; none given means all, as they are written. */
     Framed(Schema written, String... fields) {
-        reader = new GenericDatumReader<>(written, fields.length == 0 ? written : only(written, fields));
+        read = fields.length == 0 ? written : only(written, fields);
+        reader = new GenericDatumReader<>(written, read);
+    }
+
+    /** The number of a field in the records that are read. */
+    int position(String field) {
+        return read.getField(field).pos();
     }
 
     /** Decodes into {@code reuse}, or into a new record if that is null. */

@@ -28,11 +28,14 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 /**
  * Clicks and cost by campaign and window of ten seconds on a Flink mini-cluster, the whole topic.
  *
- * <p>Arguments: broker, topic, writer's schema, then Flink settings as {@code key=value}. Only the
- * needed fields are decoded, and only they cross keyBy; results are added up and thrown away.
+ * <p>Arguments: broker, topic, writer's schema, {@code needed} or {@code whole}, then Flink settings
+ * as {@code key=value}. Decodes the needed fields only or the whole record; the needed ones alone
+ * cross keyBy. Results are added up and thrown away.
  */
 public final class LaneFlink {
     private static final Duration WINDOW = Duration.ofSeconds(10);
+    private static final String[] NEEDED = {"campaign_id", "event_time", "cost_micros"};
+    private static final int FIRST_SETTING = 4;
     private static final int STRIDE = 1024;
     private static final LongAdder COUNT = new LongAdder();
     private static final LongAdder COST = new LongAdder();
@@ -44,7 +47,8 @@ public final class LaneFlink {
         Path folder = Files.createTempDirectory("flink");
         StreamExecutionEnvironment env =
                 StreamExecutionEnvironment.getExecutionEnvironment(configuration(args, folder));
-        var clicks = env.fromSource(source(args[0], args[1], args[2]), byEventTime(), "clicks");
+        Clicks decoded = new Clicks(args[2], args[3].equals("whole") ? new String[0] : NEEDED);
+        var clicks = env.fromSource(source(args[0], args[1], decoded), byEventTime(), "clicks");
         totals(clicks).map(LaneFlink::note).returns(Types.VOID).sinkTo(new DiscardingSink<>());
         env.execute("lane");
         long consumed = Finish.consumed().values().stream().mapToLong(Long::longValue).sum();
@@ -56,9 +60,10 @@ public final class LaneFlink {
     private static Configuration configuration(String[] args, Path folder) {
         Configuration given = new Configuration();
         given.setString("rest.port", "0");
+        given.setString("io.tmp.dirs", folder.toString());
         given.setString("execution.checkpointing.storage", "filesystem");
         given.setString("execution.checkpointing.dir", folder.toUri().toString());
-        for (int at = 3; at < args.length; at++) {
+        for (int at = FIRST_SETTING; at < args.length; at++) {
             String[] pair = args[at].split("=", 2);
             given.setString(pair[0], pair[1]);
         }
@@ -66,7 +71,7 @@ public final class LaneFlink {
     }
 
     private static KafkaSource<Tuple3<Long, Long, Long>> source(
-            String broker, String topic, String schema) {
+            String broker, String topic, Clicks decoded) {
         return KafkaSource.<Tuple3<Long, Long, Long>>builder()
                 .setBootstrapServers(broker)
                 .setTopics(topic)
@@ -75,7 +80,7 @@ public final class LaneFlink {
                 .setBounded(OffsetsInitializer.latest())
                 .setProperty("max.poll.records", "5000")
                 .setProperty("commit.offsets.on.checkpoint", "false")
-                .setDeserializer(new Clicks(schema))
+                .setDeserializer(decoded)
                 .build();
     }
 
@@ -105,19 +110,26 @@ public final class LaneFlink {
     private static final class Clicks
             implements KafkaRecordDeserializationSchema<Tuple3<Long, Long, Long>> {
         private final String schema;
+        private final String[] fields;
         private transient Framed framed;
+        private transient int campaign;
+        private transient int time;
+        private transient int cost;
         private transient Finish.Counter counter;
         private transient GenericRecord record;
         private transient Tuple3<Long, Long, Long> click;
 
-        Clicks(String schema) {
+        Clicks(String schema, String[] fields) {
             this.schema = schema;
+            this.fields = fields;
         }
 
         @Override
         public void open(DeserializationSchema.InitializationContext context) {
-            framed = new Framed(
-                    new Schema.Parser().parse(schema), "campaign_id", "event_time", "cost_micros");
+            framed = new Framed(new Schema.Parser().parse(schema), fields);
+            campaign = framed.position(NEEDED[0]);
+            time = framed.position(NEEDED[1]);
+            cost = framed.position(NEEDED[2]);
             counter = new Finish.Counter(STRIDE);
             click = new Tuple3<>();
         }
@@ -127,7 +139,8 @@ public final class LaneFlink {
                 ConsumerRecord<byte[], byte[]> message, Collector<Tuple3<Long, Long, Long>> out) {
             counter.record(message.partition());
             record = framed.read(message.value(), record);
-            click.setFields((Long) record.get(0), (Long) record.get(1), (Long) record.get(2));
+            click.setFields(
+                    (Long) record.get(campaign), (Long) record.get(time), (Long) record.get(cost));
             out.collect(click);
         }
 
