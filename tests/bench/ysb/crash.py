@@ -18,8 +18,9 @@ from sinks.open import open_sink
 from streams.runtime.settings import Settings
 from tests.bench.measure import run
 from tests.bench.store import drop_read_model
+from tests.bench.turns import WrongTotals
 from tests.bench.ysb.check import HEADRACE, compare, model, stored
-from tests.bench.ysb.engines import FLINK, Engines
+from tests.bench.ysb.engines import FLINK, FLUSH_MS, Engines, running
 from tests.bench.ysb.events import APART_MS, WINDOW_MS, Variant, topic
 from tests.bench.ysb.rule import projection
 
@@ -59,7 +60,11 @@ def flink(
     records: int,
     wanted: pl.DataFrame,
 ) -> dict[str, Any]:
-    """Kill Flink; it goes on from its newest checkpoint. Raises as `headrace` does."""
+    """Kill Flink; it goes on from its newest checkpoint. Raises as `headrace` does.
+
+    It reads without an end, as in the paced mode: after a restore the bounded source of connector
+    5.0.0 was seen to read everything and not to end.
+    """
     drop_read_model(settings, model("flink", variant))
     folder = engines.folder / "checkpoints"
     given = {
@@ -75,16 +80,25 @@ def flink(
     def done() -> float:
         return len(set(client.scan_iter(match=pattern, count=1_000))) / windows
 
-    share = _killed(engines.flink(variant, str(records), 0, given), done)
+    name = str(records)
+    share = _killed(engines.flink(variant, name, FLUSH_MS, given), done)
     client.close()
     newest = _newest(folder)
     given |= {"execution.state-recovery.path": newest.as_uri()} if newest else {}
-    again = run(engines.flink(variant, str(records), 0, given), timeout_s=LONGEST_S)
-    found = compare("flink, killed", stored(settings, "flink", variant), wanted)
+    until_s = time.monotonic() + LONGEST_S
+    with running(engines.flink(variant, name, FLUSH_MS, given)):
+        while True:
+            try:
+                found = compare("flink, killed", stored(settings, "flink", variant), wanted)
+            except WrongTotals:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(1.0)
+            else:
+                break
     return {
         "killed_at": round(share, 3),
         "from_checkpoint": newest is not None,
-        "read_again_from": records - again.events,
         "counts_equal": found,
     }
 

@@ -5,11 +5,16 @@ All get the same topic, side table and store, and write absolute counts (a repea
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
+from infra.local.home import CHECKOUT
 from streams.runtime.settings import Settings
 from tests.bench.peers import java
 from tests.bench.ysb.check import HEADRACE
@@ -118,6 +123,22 @@ class Engines:
     @property
     def _side(self) -> Path:
         return self.folder / "side-table.csv"
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[None]:
+    """An engine that runs until the block ends, and is then killed. Raises `RuntimeError` if it
+    ended by itself.
+    """
+    process = Popen(command, cwd=CHECKOUT, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)
+    try:
+        yield
+        if process.poll() is not None:
+            raise RuntimeError(f"the engine ended with {process.returncode}")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def published() -> dict[str, object]:

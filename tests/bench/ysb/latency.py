@@ -10,15 +10,12 @@ the store holds in the end is compared with what was sent.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import PIPE, Popen
 from typing import Any, Self
 
 import msgspec
@@ -33,7 +30,7 @@ from tests.bench import report
 from tests.bench.store import drop_read_model, drop_topics
 from tests.bench.turns import WrongTotals
 from tests.bench.ysb.check import HEADRACE, compare, model, stored
-from tests.bench.ysb.engines import TITLES, Engines
+from tests.bench.ysb.engines import TITLES, Engines, running
 from tests.bench.ysb.events import CAMPAIGN_IDS, CAMPAIGN_OF, PARTITIONS, WINDOW_MS, topic
 from tests.bench.ysb.load import fresh
 from tests.bench.ysb.pace import Phase, expected
@@ -128,7 +125,7 @@ def measure(
     drop_read_model(settings, model(engine, "json"))
     probe = Probe(settings, engine)
     try:
-        with _running(engines.live(engine, "json", NAME)), Generator() as generator:
+        with running(engines.live(engine, "json", NAME)), Generator() as generator:
             warm = Phase(_soon(), max(1, int(maximum * LOADS[0])), WARM_UP_S)
             _, ready = generator.paced(probe, [warm], READY_S)
             if not ready:
@@ -220,19 +217,6 @@ class Generator:
         if not line:
             raise RuntimeError(f"the generator ended with {self._process.wait()}")
         return line
-
-
-@contextmanager
-def _running(command: Sequence[str]) -> Iterator[None]:
-    process = Popen(command, cwd=CHECKOUT, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)
-    try:
-        yield
-        if process.poll() is not None:
-            raise RuntimeError(f"the engine ended with {process.returncode}")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _figures(
