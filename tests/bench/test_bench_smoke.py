@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from streams.runtime.settings import Settings
-from tests.bench import clicks, lane, restart, traffic, transfers
+from tests.bench import clicks, lane, restart, sinks, traffic, transfers
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
@@ -44,6 +44,12 @@ def test_a_rebuild_folds_every_record(settings: Settings) -> None:
     traffic.ensure(settings, "ads-windows", RECORDS)
     one = run(python("rebuild", "ads-windows", RECORDS))
     assert (one.events, one.finish.count) == (RECORDS, RECORDS)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("name", sinks.contenders(RECORDS))
+def test_every_way_into_a_store_stores_what_it_was_given(name: str) -> None:
+    assert once(sinks.contenders(RECORDS)[name]).finish.count
 
 
 @pytest.mark.stack

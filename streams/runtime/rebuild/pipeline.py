@@ -45,9 +45,9 @@ DECODES_AHEAD = 2
 """Spans that are being decoded, or are, while the one before them is folded."""
 FLIGHTS_MAX = 2
 """Writes handed to the writer and not known to be durable."""
-JOINED_ROWS = 131_072
+JOINED_ROWS = 250_000
 """Records whose writes are joined for a store that wants few large ones."""
-HELD_ROWS = 4 * JOINED_ROWS
+HELD_ROWS = 2 * JOINED_ROWS
 """Folded records that may wait for such a write, all partitions together."""
 
 T = TypeVar("T")
