@@ -123,7 +123,12 @@ class Client:
     async def ask(self, request: bytes) -> tuple[int, bytes, bytes]:
         """One request; status, head (lower case) and body of its answer."""
         answer: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.Future()
-        self.send(request, lambda *heard: answer.done() or answer.set_result(heard))
+
+        def heard(status: int, head: bytes, body: bytes) -> None:
+            if not answer.done():
+                answer.set_result((status, head, body))
+
+        self.send(request, heard)
         return await answer
 
     def send(self, request: bytes, heard: Heard) -> None:
