@@ -28,7 +28,7 @@ from streams.runtime.settings import Settings
 from tests.bench import http, report, traffic
 from tests.bench.http import Client, Taken
 from tests.bench.measure import python
-from tests.bench.serving import Servers, metered, servers, token
+from tests.bench.serving import Servers, metered, servers, settings_of_api, token
 from tests.bench.store import drop_read_model, drop_topics
 
 AGENTS = ("leaderboard", "ads-windows", "ads-events")
@@ -114,7 +114,12 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
         }
         for (route, rebuild), each in taken.items()
     ]
-    result = {"clients": CONNECTIONS, "rebuilt_records": records, "reads": reads}
+    result = {
+        "api": settings_of_api(),
+        "clients": CONNECTIONS,
+        "rebuilt_records": records,
+        "reads": reads,
+    }
     _print(reads)
     report.save("api", result)
     return result

@@ -8,13 +8,16 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from subprocess import DEVNULL, Popen
+from typing import Any
 
 import httpx
 import msgspec
 import psutil
 
 from api.issuer import DevIssuer
+from connectors.producer import LINGER_MS
 from infra.cli.worker import free_port
 from infra.local.home import CHECKOUT
 from streams.runtime.settings import Settings, home
@@ -58,6 +61,16 @@ def token(settings: Settings, *scopes: str) -> str:
     """A token of the development issuer."""
     issuer = DevIssuer(home() / "keys", settings.api.issuer, settings.api.audience)
     return issuer.token("bench", list(scopes), TOKEN_TTL_S)
+
+
+def settings_of_api() -> dict[str, Any]:
+    """What the figures of the API depend on."""
+    found = {"granian": version("granian"), "fastapi": version("fastapi"), "processes": 1}
+    try:
+        loop = f"uvloop {version('uvloop')}"
+    except PackageNotFoundError:
+        loop = "asyncio"
+    return {**found, "event_loop": loop, "producer_linger_ms": LINGER_MS, "rate_limit": "lifted"}
 
 
 @contextmanager
