@@ -81,7 +81,7 @@ def _print(result: dict[str, Any]) -> None:
     keys = ("p50", "p90", "p99", "p99.9")
     shown = [
         (
-            f"{one['rate']:,} commands/s",
+            f"{one['rate']:,} commands/s, {one['api_processes']} API process(es)",
             *(one["per_s"], *(one["ms"][key] for key in keys)),
             *(one["refused"], one["cores"].get("load generator")),
         )

@@ -65,7 +65,7 @@ def token(settings: Settings, *scopes: str) -> str:
 
 def settings_of_api() -> dict[str, Any]:
     """What the figures of the API depend on."""
-    found = {"granian": version("granian"), "fastapi": version("fastapi"), "processes": 1}
+    found = {"granian": version("granian"), "fastapi": version("fastapi")}
     try:
         loop = f"uvloop {version('uvloop')}"
     except PackageNotFoundError:
@@ -74,11 +74,14 @@ def settings_of_api() -> dict[str, Any]:
 
 
 @contextmanager
-def servers(settings: Settings, agents: Sequence[str]) -> Iterator[Servers]:
-    """An API, and a worker with these agents if there are any, until the block ends."""
+def servers(settings: Settings, agents: Sequence[str], processes: int = 1) -> Iterator[Servers]:
+    """An API of so many processes, and a worker with these agents if there are any, until the block
+    ends.
+    """
     port, probes = free_port(), free_port()
     DevIssuer(home() / "keys", settings.api.issuer, settings.api.audience).key()
-    commands = {"api": ["-c", "from infra.cli import main; main()", "api", "--port", str(port)]}
+    api = ["-c", "from infra.cli import main; main()", "api", "--port", str(port)]
+    commands = {"api": [*api, "--workers", str(processes)]}
     ready = [f"http://127.0.0.1:{port}"]
     if agents:
         commands["worker"] = [*("-m", "streams", *agents), "--port", str(probes), "--slot", "90"]
