@@ -13,6 +13,7 @@ from typing import Any
 from streams.runtime.settings import Settings
 from tests.bench import report, restart, transfers, verdicts
 from tests.bench.measure import Run, broker_process, python
+from tests.bench.serving import settings_of_api
 from tests.bench.store import drop_topics
 from tests.bench.turns import Contender, WrongTotals, figures, take_turns
 
@@ -39,7 +40,13 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     replies = verdicts.measure(settings, runs, records and records // 50)
     keys = KEYS if records is None else records
     back = restart.measure(settings, runs, keys, min(TAIL, keys))
-    result = {"decisions": decisions, "replies": replies, "restart": back, "notes": NOTES}
+    result = {
+        "decisions": decisions,
+        "api": settings_of_api(),
+        "replies": replies,
+        "restart": back,
+        "notes": NOTES,
+    }
     _print(result)
     report.save("decide", result)
     return result
@@ -74,7 +81,7 @@ def _print(result: dict[str, Any]) -> None:
     keys = ("p50", "p90", "p99", "p99.9")
     shown = [
         (
-            f"{one['rate']:,} commands/s",
+            f"{one['rate']:,} commands/s, {one['api_processes']} API process(es)",
             *(one["per_s"], *(one["ms"][key] for key in keys)),
             *(one["refused"], one["cores"].get("load generator")),
         )

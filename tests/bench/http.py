@@ -123,7 +123,12 @@ class Client:
     async def ask(self, request: bytes) -> tuple[int, bytes, bytes]:
         """One request; status, head (lower case) and body of its answer."""
         answer: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.Future()
-        self.send(request, lambda *heard: answer.done() or answer.set_result(heard))
+
+        def heard(status: int, head: bytes, body: bytes) -> None:
+            if not answer.done():
+                answer.set_result((status, head, body))
+
+        self.send(request, heard)
         return await answer
 
     def send(self, request: bytes, heard: Heard) -> None:
@@ -172,10 +177,9 @@ async def open_loop(
 
     for number in range(count):
         due_s = start + number / rate
-        while (early_s := due_s - time.perf_counter()) > 0:
-            await asyncio.sleep(early_s)
-        if not number % 64:
-            await asyncio.sleep(0)  # a generator that is behind must still hear answers
+        early_s = due_s - time.perf_counter()
+        if early_s > 0 or not number % 64:  # a generator that is behind must still hear answers
+            await asyncio.sleep(max(0.0, early_s))
         taken.late_ms.append((time.perf_counter() - due_s) * 1_000)
         client.send(request(number), heard_of(due_s))
     await over

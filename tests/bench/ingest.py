@@ -25,7 +25,7 @@ from streams.runtime.topic import Topic
 from tests.bench import http, report
 from tests.bench.http import Client, Taken
 from tests.bench.measure import Run, broker_process, python
-from tests.bench.serving import Servers, metered, servers, token
+from tests.bench.serving import Servers, metered, servers, settings_of_api, token
 from tests.bench.store import drop_topics
 from tests.bench.turns import Contender, WrongTotals, figures, take_turns
 
@@ -96,6 +96,7 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
     drop_topics(settings, [topic()])
     result = {
         "acks": "all",
+        "api": settings_of_api(),
         "raw": raw,
         "loads": loads,
         "acknowledged": told,

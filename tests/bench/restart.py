@@ -38,9 +38,8 @@ def measure(settings: Settings, runs: int, keys: int, tail: int) -> dict[str, An
         for turn in range(runs):
             for store in STORES:
                 found[store].append(_ran("start", keys, tail, store, folder))
-                report.console.print(
-                    f"  {turn + 1}/{runs} restart from {store:<5}{found[store][-1].owning_s:>8.2f} s"
-                )
+                took_s = found[store][-1].owning_s
+                report.console.print(f"  {turn + 1}/{runs} restart from {store:<5}{took_s:>8.2f} s")
         for stale in store_of("s3", folder).list(PREFIX):
             store_of("s3", folder).delete(stale)
     drop_topics(settings, [one.commands, one.events])

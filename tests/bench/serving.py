@@ -8,13 +8,16 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from subprocess import DEVNULL, Popen
+from typing import Any
 
 import httpx
 import msgspec
 import psutil
 
 from api.issuer import DevIssuer
+from connectors.producer import LINGER_MS
 from infra.cli.worker import free_port
 from infra.local.home import CHECKOUT
 from streams.runtime.settings import Settings, home
@@ -60,12 +63,25 @@ def token(settings: Settings, *scopes: str) -> str:
     return issuer.token("bench", list(scopes), TOKEN_TTL_S)
 
 
+def settings_of_api() -> dict[str, Any]:
+    """What the figures of the API depend on."""
+    found = {"granian": version("granian"), "fastapi": version("fastapi")}
+    try:
+        loop = f"uvloop {version('uvloop')}"
+    except PackageNotFoundError:
+        loop = "asyncio"
+    return {**found, "event_loop": loop, "producer_linger_ms": LINGER_MS, "rate_limit": "lifted"}
+
+
 @contextmanager
-def servers(settings: Settings, agents: Sequence[str]) -> Iterator[Servers]:
-    """An API, and a worker with these agents if there are any, until the block ends."""
+def servers(settings: Settings, agents: Sequence[str], processes: int = 1) -> Iterator[Servers]:
+    """An API of so many processes, and a worker with these agents if there are any, until the block
+    ends.
+    """
     port, probes = free_port(), free_port()
     DevIssuer(home() / "keys", settings.api.issuer, settings.api.audience).key()
-    commands = {"api": ["-c", "from infra.cli import main; main()", "api", "--port", str(port)]}
+    api = ["-c", "from infra.cli import main; main()", "api", "--port", str(port)]
+    commands = {"api": [*api, "--workers", str(processes)]}
     ready = [f"http://127.0.0.1:{port}"]
     if agents:
         commands["worker"] = [*("-m", "streams", *agents), "--port", str(probes), "--slot", "90"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +26,8 @@ BOOKS, ACCOUNTS = 16, 4
 MADE = 201
 WARM_UP_S = 3.0
 SECONDS = 10.0
-RATES = (100, 300, 1_000)
+RATES = {1: (100, 300, 1_000), 2: (1_000,)}
+"""Commands a second, by how many API processes share the port."""
 
 
 def measure(settings: Settings, runs: int, commands: int | None) -> list[dict[str, Any]]:
@@ -33,21 +35,27 @@ def measure(settings: Settings, runs: int, commands: int | None) -> list[dict[st
     default.
     """
     apply(settings, [COMMANDS, EVENTS])
-    with servers(settings, ["payments"]) as running:
-        taken = asyncio.run(_all(settings, running, runs, commands))
-    return [{"rate": rate, **http.figures(taken[rate])} for rate in RATES]
+    found = []
+    for processes, rates in RATES.items():
+        with servers(settings, ["payments"], processes) as running:
+            taken = asyncio.run(_all(settings, running, rates, runs, commands))
+        found += [
+            {"rate": rate, "api_processes": processes, **http.figures(each)}
+            for rate, each in taken.items()
+        ]
+    return found
 
 
 async def _all(
-    settings: Settings, running: Servers, runs: int, commands: int | None
+    settings: Settings, running: Servers, rates: Sequence[int], runs: int, commands: int | None
 ) -> dict[int, list[Taken]]:
-    taken: dict[int, list[Taken]] = {rate: [] for rate in RATES}
+    taken: dict[int, list[Taken]] = {rate: [] for rate in rates}
     async with Client(running.base, token(settings, READ, WRITE, LEDGER)) as client:
         desk = Desk(client, f"bench-{time.time_ns()}")
         await desk.open()
-        await http.open_loop(client, RATES[-1] / 2, WARM_UP_S, desk.transfer, MADE)
+        await http.open_loop(client, rates[-1] / 2, WARM_UP_S, desk.transfer, MADE)
         for _ in range(runs):
-            for rate in RATES:
+            for rate in rates:
                 seconds = SECONDS if commands is None else commands / rate
                 loop = http.open_loop(client, rate, seconds, desk.transfer, MADE)
                 taken[rate].append(await metered(running, loop))

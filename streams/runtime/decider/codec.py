@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from streams.runtime.avro import ROW, Decoder, SchemaSource
 from streams.runtime.avro.typed import typed
@@ -71,11 +71,11 @@ class Codec:
         """Full name and typed row of each value. Raises `RegistryUnavailable`."""
         if len(values) > FEW:
             return self._in_columns(values)
-        found = [self._single(value) for value in values]
+        found: list[Any] = [self._single(value) for value in values]
         rest = [at for at, one in enumerate(found) if one is None]
         for at, one in zip(rest, self._in_columns([values[at] for at in rest]), strict=True):
             found[at] = one
-        return cast("list[tuple[str, Any] | Unreadable]", found)
+        return found
 
     def _single(self, value: bytes | None) -> tuple[str, Any] | None:
         found = self._decoder.single(value)

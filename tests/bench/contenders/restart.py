@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import psutil
@@ -25,6 +27,7 @@ from tests.bench.transfers import decider
 
 BUCKET = "headrace-bench-decide"
 PREFIX = "deciders/"
+T = TypeVar("T")
 
 
 class Restart(msgspec.Struct, frozen=True):
@@ -71,16 +74,18 @@ async def start(keys: int, tail: int, store: SnapshotStore, folder: Path) -> Res
 def _told(owner: Owner, loaded_s: float, restored_s: float, owning_s: float = 0.0) -> Restart:
     balances = owner.folded.state.rows("balances")
     return Restart(
-        *(round(one, 2) for one in (loaded_s, restored_s, owning_s)),
-        owner.tally.folded,
-        len(balances),
-        len(owner.folded.state.rows(KEYS)),
-        sum(balances.values()),
-        owner.folded.filter.source_offset,
+        loaded_s=round(loaded_s, 2),
+        restored_s=round(restored_s, 2),
+        owning_s=round(owning_s, 2),
+        folded=owner.tally.folded,
+        accounts=len(balances),
+        keys=len(owner.folded.state.rows(KEYS)),
+        balance=sum(balances.values()),
+        source_offset=owner.folded.filter.source_offset,
     )
 
 
-async def _until(look):  # type: ignore[no-untyped-def]
+async def _until(look: Callable[[], T | None]) -> T:
     """What the look gives, once that is true."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
