@@ -20,6 +20,7 @@ BENCHMARKS = {
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
     "decider": "Decisions a second of one partition, and restoring a snapshot.",
     "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
+    "nexmark": "Seven queries of Nexmark on Headrace, Flink SQL and Kafka Streams.",
     "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
 }
@@ -28,6 +29,7 @@ PARTS = {
     "latency": ("kafka", "registry", "redis"),
     "decider": ("kafka", "registry", "redis"),
     "commands": ("kafka", "registry", "redis"),
+    "nexmark": ("kafka", "registry", "redis"),
     "notifications": ("kafka", "registry", "redis"),
     "rebuild": ("kafka", "registry", "redis", "clickhouse"),
 }

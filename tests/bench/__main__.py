@@ -10,7 +10,7 @@ from streams.runtime.settings import Settings
 from tests.bench import report
 from tests.bench.store import clean
 
-BENCHMARKS = ("lane", "latency", "decider", "commands", "notifications", "rebuild")
+BENCHMARKS = ("lane", "latency", "decider", "commands", "notifications", "rebuild", "nexmark")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -48,7 +49,7 @@ class Query:
     `closed_only`: windows are stored when the watermark has reached their end.
     """
 
-    fold: Fold[object]
+    fold: Fold[Any]
     table: Table
     columns: tuple[str, ...]
     answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
@@ -236,9 +237,7 @@ def _query_11() -> Query:
     spec = Spec(("bidder",), TIME, {"bid_count": Count()})
     table = _table("q11", {"bidder": _INT, START: _INT}, {END: _INT, "bid_count": _INT})
     fold = Windowed(table, lambda: session(spec, GAP_MS))
-    return Query(
-        fold, table, ("bidder", TIME), _merged_sessions, ("bidder", "bid_count", START, END)
-    )
+    return Query(fold, table, ("bidder", TIME), _merged_sessions)
 
 
 def query_12(clock_ms: Callable[[], int]) -> Query:
