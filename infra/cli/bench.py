@@ -18,6 +18,7 @@ app = typer.Typer(add_completion=False)
 BENCHMARKS = {
     "lane": "The lane with all guarantees beside Faust, Quix, Bytewax, Kafka Streams and Flink.",
     "ysb": "The Yahoo Streaming Benchmark beside Flink, Kafka Streams and plain Faust.",
+    "nexmark": "Seven queries of Nexmark on Headrace, Flink SQL and Kafka Streams.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
     "decide": "Decisions a second, latency of verdicts over HTTP, restart with a million keys.",
     "ingest": "Events a second over HTTP until the log has them, beside the raw producer.",
@@ -34,6 +35,7 @@ BENCHMARKS = {
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
     "latency": ("kafka", "registry", "redis"),
+    "nexmark": ("kafka", "registry", "redis"),
     "decide": ("kafka", "registry", "redis", "s3"),
     "ingest": ("kafka", "registry", "redis"),
     "api": ("kafka", "registry", "redis", "clickhouse"),

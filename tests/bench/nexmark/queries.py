@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -48,7 +49,7 @@ class Query:
     `closed_only`: windows are stored when the watermark has reached their end.
     """
 
-    fold: Fold[object]
+    fold: Fold[Any]
     table: Table
     columns: tuple[str, ...]
     answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
@@ -81,7 +82,10 @@ class Windowed:
         table: Table,
         windows: Callable[[], Windows],
         made: Callable[[pl.DataFrame], pl.DataFrame] = lambda changed: changed,
-        stamped: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+        stamped: Callable[[Batch], tuple[pl.DataFrame, int]] = lambda batch: (
+            batch.frame,
+            batch.watermark_ms,
+        ),
     ) -> None:
         self._table = table
         self._windows = windows
@@ -92,7 +96,7 @@ class Windowed:
         return self._windows()
 
     def fold(self, state: Windows, batch: Batch) -> tuple[Windows, Outcome]:
-        windows, update = state.add(self._stamped(batch.frame), batch.watermark_ms)
+        windows, update = state.add(*self._stamped(batch))
         late = update.late.height
         outcome = Outcome(
             changes=self._changes(update),
@@ -142,14 +146,16 @@ def _each_highest(changed: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col(TIME).cast(_INT), place.alias("place"))
 
 
-def _by_clock(clock_ms: Callable[[], int]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """q12: rows with the time at which they are processed. No fold of a system may do that: what
-    it stores would depend on when it ran. Here the cost of the windows is measured.
+def _by_clock(clock_ms: Callable[[], int]) -> Callable[[Batch], tuple[pl.DataFrame, int]]:
+    """q12: a batch's rows with the time at which they are processed, which is their watermark too.
+    No fold of a system may do that: what it stores would depend on when it ran. Here the cost of
+    the windows is measured.
     """
 
-    def stamped(rows: pl.DataFrame) -> pl.DataFrame:
-        now = pl.lit(clock_ms(), _INT)
-        return rows.with_columns(now.alias("clock_ms"), now.alias(WATERMARK))
+    def stamped(batch: Batch) -> tuple[pl.DataFrame, int]:
+        now_ms = clock_ms()
+        now = pl.lit(now_ms, _INT)
+        return batch.frame.with_columns(now.alias("clock_ms"), now.alias(WATERMARK)), now_ms
 
     return stamped
 
@@ -236,9 +242,7 @@ def _query_11() -> Query:
     spec = Spec(("bidder",), TIME, {"bid_count": Count()})
     table = _table("q11", {"bidder": _INT, START: _INT}, {END: _INT, "bid_count": _INT})
     fold = Windowed(table, lambda: session(spec, GAP_MS))
-    return Query(
-        fold, table, ("bidder", TIME), _merged_sessions, ("bidder", "bid_count", START, END)
-    )
+    return Query(fold, table, ("bidder", TIME), _merged_sessions)
 
 
 def query_12(clock_ms: Callable[[], int]) -> Query:
