@@ -12,7 +12,7 @@ from tests.bench import clicks, lane, restart, sinks, traffic, transfers
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
-from tests.bench.turns import WrongTotals
+from tests.bench.turns import WrongTotals, once
 
 RECORDS = 2_500
 
