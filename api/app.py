@@ -26,7 +26,7 @@ from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, leaderboard, notifications, payments, telemetry
+from api.routes import ads, leaderboard, notifications, payments, telemetry, webhooks
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
@@ -46,6 +46,8 @@ from sinks.payments import BOOKS as PAYMENT_BOOKS
 from sinks.payments.books import BookReader
 from sinks.payments.payments import PaymentReader
 from sinks.telemetry.open import open_telemetry
+from sinks.webhooks import WEBHOOKS
+from sinks.webhooks.reader import WebhooksReader
 from streams.runtime import kafka, logging
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
@@ -63,6 +65,8 @@ ROUTERS = (
     notifications.sending,
     notifications.router,
     notifications.callbacks,
+    webhooks.endpoints,
+    webhooks.messages,
     *telemetry.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
@@ -203,6 +207,8 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
         opened.push_async_callback(trail.close)
         texts = TemplatesReader(open_redis_reader(TEMPLATES, settings))
         opened.push_async_callback(texts.close)
+        hooks = WebhooksReader(open_cassandra_reader(WEBHOOKS, settings))
+        opened.push_async_callback(hooks.close)
         logs = await opened.enter_async_context(open_telemetry(settings))
         promql = httpx.AsyncClient(base_url=settings.prometheus.url, timeout=QUERY_TIMEOUT_S)
         opened.push_async_callback(promql.aclose)
@@ -215,6 +221,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,
+            "webhooks": hooks,
             "notifications-templates": texts,
             "telemetry-intake": intake,
             "telemetry-promql": promql,

@@ -63,7 +63,13 @@ class Unreachable(OutboundError):
 
 
 class TooLarge(OutboundError):
-    """More bytes than allowed, or compressed though that was not asked for."""
+    """More bytes than allowed, or compressed though that was not asked for. `status` is the
+    answer's: it came before its body.
+    """
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -238,10 +244,10 @@ class Outbound:
 async def _body(answer: httpx.Response, bytes_max: int) -> bytes:
     encoding: Any = answer.headers.get("Content-Encoding", "identity")
     if encoding.strip().lower() != "identity":
-        raise TooLarge(f"encoded as {encoding}, which was not asked for")
+        raise TooLarge(f"encoded as {encoding}, which was not asked for", answer.status_code)
     body = bytearray()
     async for chunk in answer.aiter_raw():
         body += chunk
         if len(body) > bytes_max:
-            raise TooLarge(f"more than {bytes_max:,} bytes")
+            raise TooLarge(f"more than {bytes_max:,} bytes", answer.status_code)
     return bytes(body)

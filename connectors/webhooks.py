@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -40,6 +41,22 @@ def sign(key: bytes, id_: str, timestamp_s: int, body: bytes) -> str:
     """The value of the signature header."""
     digest = hmac.new(key, f"{id_}.{timestamp_s}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def signed(keys: Sequence[bytes], id_: str, timestamp_s: int, body: bytes) -> dict[str, str]:
+    """The headers of a webhook, with a signature of each key: while one secret is replaced by
+    another, receivers that know either can check it.
+    """
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": " ".join(sign(key, id_, timestamp_s, body) for key in keys),
+    }
+
+
+def new_secret() -> str:
+    """A secret of 24 random bytes, as it is shown."""
+    return _PREFIX + base64.b64encode(secrets.token_bytes(24)).decode()
 
 
 def verify(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float) -> str:

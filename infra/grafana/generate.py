@@ -9,7 +9,7 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry
+from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry, webhooks
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
@@ -20,6 +20,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,
+    "webhooks": webhooks.dashboard,
 }
 
 

@@ -53,12 +53,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Later:
-    """Send the record to the retry topic of `delay_ms`, with `journey`."""
+    """Record the outcome, if there is one; then send the record to the retry topic of `delay_ms`,
+    with `journey`.
+    """
 
     call: Call
     why: Why
     delay_ms: int
     journey: Journey
+    outcome: Any | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ class Core:
         if asked_ms is not None and asked_ms > delay_ms:
             delay_ms = longest_within(self._retry, asked_ms)
             journey = replace(journey, not_before_ms=now_ms + asked_ms)
-        return self._send(call, Why.FAILED, delay_ms, journey, now_ms)
+        later = self._send(call, Why.FAILED, delay_ms, journey, now_ms)
+        return replace(later, outcome=error.outcome) if isinstance(error, Retry) else later
 
     def _follow(self, moves: Moves[Call], now_ms: int) -> Iterator[Move]:
         """Begin what was admitted. A breaker may have opened while it waited; then its room goes

@@ -243,6 +243,11 @@ class Engine:
 
     async def _later(self, source: Source, move: Later) -> None:
         self.metrics.later(move.why)
+        if move.outcome is not None:
+            task = move.call.task
+            try_key = f"{task.redrives}/try/{task.attempt}"
+            if not await self._outcome(source, move.call, move.outcome, try_key):
+                return
         await self.outlet.send(
             Outgoing(
                 self.reactor.retry_topic(move.delay_ms),
@@ -264,24 +269,30 @@ class Engine:
             await self._outcome(source, move.call, outcome)
         await self._letter(source, move.call.journey, reason, move.error)
 
-    async def _outcome(self, source: Source, call: Call, row: Any) -> None:
-        """An outcome that cannot be written makes its event a dead letter: the call was made."""
+    async def _outcome(self, source: Source, call: Call, row: Any, key_part: str = "") -> bool:
+        """Whether it is written. An outcome that cannot be makes its event a dead letter: the call
+        was made.
+        """
         topic = self.reactor.outcomes
         try:
             key, value = self.encode(row)
-            headers = self._outcome_headers(source, call)
+            headers = self._outcome_headers(source, call, key_part or str(call.task.redrives))
             await self.outlet.send(Outgoing(topic.name if topic else "", key, value, headers))
         except (ValueError, LookupError, Unsendable) as error:
             reason = f"outcome not written: {error}"
             await self._letter(source, call.journey, reason, error)
+            return False
+        return True
 
-    def _outcome_headers(self, source: Source, call: Call) -> list[tuple[str, bytes | None]]:
+    def _outcome_headers(
+        self, source: Source, call: Call, key_part: str
+    ) -> list[tuple[str, bytes | None]]:
         """So that a decider who reads outcomes as commands takes each one once."""
         task, name = call.task, self.reactor.name
         before = envelope_of(source.message.headers(), task.id)
         envelope = Envelope(
             correlation_id=before.correlation_id,
-            idempotency_key=f"{name}/{task.id}/{task.redrives}",
+            idempotency_key=f"{name}/{task.id}/{key_part}",
             subject=f"reactor:{name}",
         )
         return list(envelope_headers(envelope))

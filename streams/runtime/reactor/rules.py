@@ -54,14 +54,23 @@ class Retry(Exception):
     """Raised by `act`: it may work later. `after_ms` is what the provider asked for.
 
     With `counts=False` it was no try (a rate limit held the call back): it costs none of the
-    tries and says nothing of the provider's health.
+    tries and says nothing of the provider's health. `outcome` (a row of the outcomes topic) is
+    what is told of this try, before the next; after the last one `gave_up` tells.
     """
 
-    def __init__(self, reason: str, *, after_ms: int | None = None, counts: bool = True) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        after_ms: int | None = None,
+        counts: bool = True,
+        outcome: Any | None = None,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.after_ms = after_ms
         self.counts = counts
+        self.outcome = outcome
 
 
 class GiveUp(Exception):

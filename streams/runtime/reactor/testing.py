@@ -176,6 +176,7 @@ class Harness:
                     out_ms = self.now_ms + self.reactor.limits.timeout_ms
                     self._running[running] = (move.call, out_ms)
                 case Later():
+                    self._outcome(move.outcome)
                     self.deferred.append(
                         Deferred(task, move.why, move.delay_ms, move.journey.reason)
                     )
