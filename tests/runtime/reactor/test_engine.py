@@ -375,3 +375,18 @@ async def test_while_the_log_does_not_take_records_no_more_are_taken_in():
     bed.out.open.set()
     await taking
     assert seat.memory.offsets.low == SENDS_MAX + 1
+
+
+async def test_what_a_try_tells_is_on_the_log_before_its_copy_and_keeps_a_key_of_its_own():
+    bed = Bed()
+    bed.handler.result = Retry("busy", outcome="told")
+    await bed.take(bed.seat(), 0, Asked("q", "t"))
+    told, copy = bed.out.sent
+    assert (told.value, copy.topic) == (b"told", FIRST)
+    keys = [value for name, value in told.headers if b"/try/1" in (value or b"")]
+    assert len(keys) == 1
+    bed = Bed()
+    bed.handler.result = Retry("busy", outcome="bad row")
+    await bed.take(bed.seat(), 0, Asked("q", "t"))
+    (letter,) = bed.out.sent
+    assert letter.topic == bed.reactor.topic.dead_letters

@@ -232,3 +232,12 @@ def test_every_event_ends_in_one_outcome_or_letter(events, pause_ms, crash):
         assert not h.running
 
     asyncio.run(run())
+
+
+async def test_a_try_that_failed_may_tell_its_own_outcome_before_the_next_one():
+    told = Answered("q", "t", "busy", 1)
+    h = harness(Script(q=[Retry("busy", outcome=told), "ok"]))
+    await h.feed(Asked("q", "t"))
+    assert h.outcomes == [told]
+    await h.advance(300)
+    assert [one.result for one in h.outcomes] == ["busy", "ok"]
