@@ -22,7 +22,7 @@ from tests.webhooks.receivers import Receiver, receivers
 pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 AGENTS = [one.name for one in catalog.agents(catalog.load("webhooks"))]
-SECRET = "whsec_b2xkb2xkb2xkb2xkb2xkb2xk"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PATIENCE_S = 120.0
 
 
