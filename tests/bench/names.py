@@ -2,5 +2,5 @@
 
 BENCHMARKS = (
     *("lane", "latency", "decider", "commands", "notifications", "rebuild"),
-    *("scale", "footprint", "soak"),
+    *("paced", "scale", "footprint", "soak"),
 )
