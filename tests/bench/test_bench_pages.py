@@ -52,10 +52,13 @@ def test_a_benchmark_nobody_knows_is_rendered_with_method_notes_and_settings(
         "records": 5_000,
         "contenders": {
             "ours": {"title": "Headrace", "events_per_s": 2_000_000, "runs": [{"seconds": 1}]},
-            "theirs": {"title": "Other | engine", "events_per_s": 1_500},
+            "theirs": {
+                "title": "Other | engine",
+                "events_per_s": 1_500,
+                "settings": {"threads": 2},
+            },
         },
         "notes": {"Where another one wins": "It is warm."},
-        "settings": {"theirs": {"threads": 2}},
     }
     (tmp_path / "unheard.json").write_text(json.dumps(result))
     files = page.rendered(tmp_path)
@@ -94,6 +97,7 @@ def test_every_benchmark_has_its_module() -> None:
         ({"loads": [{"title": "t", "visible_ms": {"p50": 1.0, "p99": 9.0}}]}, [Table, Plot]),
         ({"json": {"few": {"x": {"n": 1}}, "many": {"x": {"n": 2}}}}, None),
         ({"seconds": list(range(100))}, []),
+        ({"a_to_b": {"median": 1.5, "by_turn": [1.4, 1.6]}, "n": 1}, [Facts, Table]),
     ],
 )
 def test_any_shape_is_rendered(result: dict[str, Any], kinds: list[type] | None) -> None:

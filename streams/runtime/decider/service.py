@@ -96,7 +96,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._wiring = wiring
         self._stopping = threading.Event()
         self._channel = app.channel(maxsize=0)  # bounded by what the readers may have out
-        self._admin = kafka.admin(wiring.kafka)
+        self._admin = kafka.shared_admin(wiring.kafka)
         self._archive = Archive(decider, wiring.snapshots)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")

@@ -69,7 +69,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._stopping = threading.Event()
         # A full queue may let a later span pass one that waits: the reader bounds what is out.
         self._channel = app.channel(maxsize=0)
-        self._admin = kafka.admin(wiring.kafka)
+        self._admin = kafka.shared_admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(
             wiring.journals / f"{projection.name}.journal", crashed=wiring.crashed
