@@ -106,7 +106,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()  # the readers bound it
         self._channel = app.channel(maxsize=0)
         self._called = False
-        self._admin = kafka.admin(wiring.kafka)
+        self._admin = kafka.shared_admin(wiring.kafka)
         self._archive = Archive(decider, wiring.snapshots)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")

@@ -29,6 +29,8 @@ from streams.runtime.lane.span import Seat, Span
 CONSUME_ROWS = 500
 """Records per call: small enough that their Python objects stay in the processor's cache."""
 POLL_MS = 100
+IDLE_POLL_MS = 250
+"""How long a read waits while nothing is here: a record ends it at once, stopping does not."""
 STALL_MS = 1_000
 """How long the reader may wait for the pump before it pauses partitions and polls on."""
 FILL_MS = 50
@@ -192,7 +194,7 @@ class Reader(threading.Thread):
 
     def _wait_s(self) -> float:
         if not self.queued_rows:
-            return POLL_MS / 1000
+            return IDLE_POLL_MS / 1000
         return 0.001 if not self._linger_s else min(POLL_MS / 1000, self._linger_s / 4)
 
     def _take(self, messages: list[Message]) -> None:

@@ -69,7 +69,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._wiring = wiring
         self._stopping = threading.Event()
         self._channel = span_channel(app)
-        self._admin = kafka.admin(wiring.kafka)
+        self._admin = kafka.shared_admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(
             wiring.journals / f"{projection.name}.journal", crashed=wiring.crashed

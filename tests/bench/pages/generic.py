@@ -27,11 +27,15 @@ def _group(name: str, group: Mapping[str, Any]) -> Iterator[Block]:
     facts = [(key, value) for key, value in group.items() if _is_fact(value)]
     if facts:
         yield Facts(facts)
+    ratios = {key: one for key, one in group.items() if _is_ratio(one)}
+    if ratios:
+        shown = [(said(k), one["median"], one.get("by_turn")) for k, one in ratios.items()]
+        yield Table(("title", "median", "by turn"), shown)
     spread = {key: one for key, one in group.items() if _is_spread(one) and not rows(one)}
     if spread:
         yield from figures(f"{name}-spread", [{"title": said(k), **v} for k, v in spread.items()])
     for key, value in group.items():
-        if _is_fact(value) or key in META or key in spread:
+        if _is_fact(value) or key in (*META, *spread, *ratios):
             continue
         found = rows(value)
         if found:
@@ -119,6 +123,11 @@ def _flat(row: Mapping[str, Any]) -> Row:
 def _is_spread(value: Any) -> bool:
     """Percentiles by name."""
     return isinstance(value, Mapping) and any(map(_percentile, value))
+
+
+def _is_ratio(value: Any) -> bool:
+    """A figure as median and by turn."""
+    return isinstance(value, Mapping) and "median" in value and _is_fact(value["median"])
 
 
 def _is_row(value: Mapping[str, Any]) -> bool:
