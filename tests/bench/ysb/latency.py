@@ -259,12 +259,12 @@ def table(result: dict[str, Any]) -> None:
     """Print p50, p99 of both figures by engine and load."""
     rows = [
         (
-            f"{one['title']}, {load['load']:.0%}",
+            f"{name} {load['load']:.0%}",
             load["events_per_s"],
             *(load[figure].get(p) for figure in ("visible_ms", "ysb_ms") for p in ("p50", "p99")),
             load["generator_late_ms"],
         )
-        for one in result.values()
+        for name, one in result.items()
         if "loads" in one
         for load in one["loads"]
     ]

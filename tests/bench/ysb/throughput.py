@@ -98,7 +98,7 @@ def table(variant: Variant, records: int, result: dict[str, Any]) -> None:
     """Print it."""
     rows = [
         (
-            one["title"],
+            name,
             one["events_per_s"],
             one["steady_events_per_s"],
             one["cpu_s_per_million"],
