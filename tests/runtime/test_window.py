@@ -176,7 +176,7 @@ def test_runs_stay_few_and_within_twice_their_rows():
     keys, batch = 20_000, 500
     draw, runs, written = np.random.default_rng(3), Runs(), 0
     with patch("streams.runtime.runs.SMALL_ROWS", 64):
-        for n in range(200):
+        for _ in range(200):
             codes = np.sort(draw.choice(keys, batch, replace=False)).astype(np.uint64) << 49
             rows = pl.DataFrame({CODE: codes, UNTIL: np.full(batch, 1_000), "value": codes})
             before, runs = runs, runs.put(rows, 0)
