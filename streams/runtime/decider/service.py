@@ -1,16 +1,20 @@
 """A decider as a Faust service: the shell around the pump.
 
-    command reader (group) ─┐
-                            ├─▶ channel ─▶ Faust agent ─▶ pump thread ─▶ producer
-    event reader (assigned) ┘                                └─▶ answers (Redis), snapshots
+    command reader (group) ─┐        Faust agent
+                            │             ⋮ shifts
+                            ├─▶ works ─▶ pump thread ─▶ producer
+    event reader (assigned) ┘                └─▶ answers (Redis), snapshots
 
-Faust supervises; the readers are threads; owners and their state belong to the pump's thread.
+Faust supervises; the readers are threads; owners and their state belong to the pump's thread. The
+agent sends the pump's thread to work in shifts: as long as there is work it takes it straight from
+the readers, since a way through the event loop costs more than deciding a command.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import socket
 import threading
 import time
@@ -27,39 +31,38 @@ from confluent_kafka import KafkaException
 from streams.runtime import kafka
 from streams.runtime.avro import RegistryUnavailable, SchemaSource
 from streams.runtime.decider.answering import Answering
-from streams.runtime.decider.archive import Archive, Logs
 from streams.runtime.decider.codec import Codec, with_control_records
-from streams.runtime.decider.echo import Echo, EchoReader, record_at
+from streams.runtime.decider.echo import Echo, EchoReader
 from streams.runtime.decider.filter import BrokenChain
-from streams.runtime.decider.folded import Folded, FoldFailed
+from streams.runtime.decider.folded import FoldFailed
 from streams.runtime.decider.outgoing import CONFIG, Outgoing
 from streams.runtime.decider.owner import Owner
-from streams.runtime.decider.ports import CommandsReplaced, Last, Phase
+from streams.runtime.decider.ports import CommandsReplaced, Phase
 from streams.runtime.decider.pump import (
     Assigned,
     Outside,
     Pump,
-    Restored,
     Revoked,
     Work,
 )
+from streams.runtime.decider.recovery import BROKER_TIMEOUT_S, RETRY_S, Recovery
 from streams.runtime.decider.rules import Decider
-from streams.runtime.decider.snapshot_store import SnapshotStore, StoreUnavailable
-from streams.runtime.decider.state import Image
+from streams.runtime.decider.snapshot_store import SnapshotStore
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.service import LaneApp
-from streams.runtime.lane.span import Seat, Span
+from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.metrics.decider import DeciderMetrics
-from streams.runtime.position import FilterState
 from streams.runtime.settings import Kafka
 
-BROKER_TIMEOUT_S = 10.0
 STUCK_AFTER_S = 120.0
 TELL_S = 1.0
-RETRY_S = 0.5
+SHIFT_S = 1.0
+"""How long the pump works before the agent has a look at it."""
+STAY_S = 0.05
+"""How long it waits for more before it goes."""
 NEVER_IDLE_MS = 2**31
 
 log = structlog.get_logger()
@@ -95,22 +98,30 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._app = app
         self._wiring = wiring
         self._stopping = threading.Event()
-        self._channel = app.channel(maxsize=0)  # bounded by what the readers may have out
+        self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()  # the readers bound it
+        self._channel = app.channel(maxsize=0)
+        self._called = False
         self._admin = kafka.shared_admin(wiring.kafka)
-        self._archive = Archive(decider, wiring.snapshots)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")
-        self._background = ThreadPoolExecutor(2, thread_name_prefix=f"snapshots-{decider.name}")
-        self._saving: set[int] = set()
         self._assigned_s: dict[int, float] = {}
         self._told_s = 0.0
-        self._logs: dict[int, Logs] = {}
         self.metrics = wiring.metrics.agent(
             decider.name, system=wiring.system, topic=decider.commands.name, store="log"
         )
         labels = (wiring.system, decider.name, decider.commands.name)
         self.decisions = DeciderMetrics(wiring.metrics, labels)
         self._answering = Answering(wiring.redis_url, self.decisions.dropped)
+        self._recovery = Recovery(
+            decider,
+            wiring.kafka,
+            self._admin,
+            wiring.snapshots,
+            restored=self._hand,
+            failed=self._failed,
+            stopping=self._stopping,
+            metrics=self.decisions,
+        )
         self._reader = self._command_reader()
         self._echoes = EchoReader(
             kafka.consumer(wiring.kafka, f"{decider.name}.events"),
@@ -148,14 +159,14 @@ class Deciding(faust.Service):  # type: ignore[misc]
             Outgoing(events.name, lambda: kafka.producer(wiring.kafka, **CONFIG)),
             self._journal,
             outside=Outside(
-                restore=self._restore,
+                restore=self._recovery.restore,
                 follow=self._echoes.follow,
                 leave=self._echoes.leave,
                 restart=self._restart,
                 span_done=self._reader.done,
                 echo_done=self._echoes.done,
                 answer=self._answering.tell,
-                snapshot=self._save,
+                snapshot=self._recovery.save,
                 polled_s=lambda: self._reader.polled_s,
             ),
             writer=f"{socket.gethostname()}/{os.getpid()}",
@@ -164,10 +175,10 @@ class Deciding(faust.Service):  # type: ignore[misc]
     # -- Faust ----------------------------------------------------------------------------------
 
     def _agent(self) -> Callable[[Any], Any]:
-        async def decide(works: Any) -> None:
-            async for work in works:
+        async def decide(shifts: Any) -> None:
+            async for _ in shifts:
                 try:
-                    await asyncio.wrap_future(self._executor.submit(self._process, work))
+                    await asyncio.wrap_future(self._executor.submit(self._shift))
                 except asyncio.CancelledError:
                     raise
                 except BaseException as error:  # Polars panics are no Exceptions
@@ -202,7 +213,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
         for thread in (self._reader, self._echoes):
             if thread.is_alive():
                 await asyncio.to_thread(thread.join, BROKER_TIMEOUT_S)
-        await asyncio.to_thread(self._background.shutdown)
+        await asyncio.to_thread(self._recovery.close)
         if self._answering.is_alive():
             await asyncio.to_thread(self._answering.stop)
         self._journal.close()
@@ -221,6 +232,18 @@ class Deciding(faust.Service):  # type: ignore[misc]
         return self.failure is not None or quiet_s > STUCK_AFTER_S
 
     # -- the pump's thread ----------------------------------------------------------------------
+
+    def _shift(self) -> None:
+        """Do what there is to do, and what comes meanwhile."""
+        until_s = time.monotonic() + SHIFT_S
+        while not self._stopping.is_set() and time.monotonic() < until_s:
+            try:
+                self._process(self._works.get(timeout=STAY_S))
+            except queue.Empty:
+                break
+        self._called = False
+        if not self._works.empty():  # handed over since, by who saw that the pump was called
+            self._call()
 
     def _process(self, work: Work) -> None:
         if self._stopping.is_set():
@@ -283,66 +306,6 @@ class Deciding(faust.Service):  # type: ignore[misc]
             )
         self._reader.restart(seat, fresh, offset)
 
-    def _restore(self, partition: int) -> None:
-        self._background.submit(self._restored, partition)
-
-    def _save(self, partition: int, image: Image, filter_state: FilterState, last: Last) -> None:
-        if partition not in self._saving:  # else the store is slow, and a later one will do
-            self._saving.add(partition)
-            self._background.submit(self._saved, partition, image, filter_state, last)
-
-    # -- the background thread ------------------------------------------------------------------
-
-    def _restored(self, partition: int) -> None:
-        """Find the state to begin with; waits while broker or store are down."""
-        while not self._stopping.is_set():
-            try:
-                folded, logs = self._found(partition)
-            except (KafkaException, StoreUnavailable, TimeoutError) as error:
-                log.warning("waiting", agent=self.name, partition=partition, error=str(error))
-                self._stopping.wait(RETRY_S)
-            except BaseException as error:
-                self._failed(error)
-                return
-            else:
-                self._logs[partition] = logs
-                self._hand(Restored(partition, folded, logs.commands_topic_id))
-                return
-
-    def _found(self, partition: int) -> tuple[Folded, Logs]:
-        topics = self.decider.commands.name, self.decider.events.name
-        commands, events = (
-            kafka.log_bounds(self._admin, topic, partition, BROKER_TIMEOUT_S) for topic in topics
-        )
-        logs = Logs(commands.topic_id, events.topic_id, events.start, events.end)
-        folded = self._archive.newest(partition, logs, lambda at: self._record_at(partition, at))
-        if folded.next_offset < events.start:
-            raise LogMismatch(
-                f"{self.name} on {topics[1]}/{partition}: no usable snapshot, and retention has "
-                f"deleted the events before offset {events.start}. Restore a snapshot, or set "
-                "retention.ms=-1 before it is too late"
-            )
-        return folded, logs
-
-    def _record_at(self, partition: int, offset: int) -> Last | None:
-        consumer = kafka.consumer(self._wiring.kafka, f"{self.name}.events")
-        try:
-            return record_at(consumer, self.decider.events.name, partition, offset)
-        finally:
-            consumer.close()
-
-    def _saved(self, partition: int, image: Image, filter_state: FilterState, last: Last) -> None:
-        try:
-            logs = self._logs[partition]
-            written = self._archive.keep(partition, image, filter_state, last, logs)
-            self.decisions.snapshot(partition, written.size, written.seconds)
-        except StoreUnavailable as error:
-            log.warning("snapshot not kept", agent=self.name, error=str(error))
-        except BaseException as error:
-            self._failed(error)
-        finally:
-            self._saving.discard(partition)
-
     # -- any thread -----------------------------------------------------------------------------
 
     def _locate(self, seat: Seat) -> int:
@@ -362,8 +325,15 @@ class Deciding(faust.Service):  # type: ignore[misc]
                 if seat.revoked or self._stopping.wait(RETRY_S):
                     raise
 
-    def _hand(self, work: Work | Span) -> None:
-        asyncio.run_coroutine_threadsafe(self._channel.put(work), self._loop)
+    def _hand(self, work: Work) -> None:
+        self._works.put(work)
+        if not self._called:
+            self._call()
+
+    def _call(self) -> None:
+        """Have the pump come; once too often does no harm."""
+        self._called = True
+        asyncio.run_coroutine_threadsafe(self._channel.put(True), self._loop)
 
     def _failed(self, error: BaseException) -> None:
         if not self._stopping.is_set():

@@ -20,8 +20,9 @@ import structlog
 from faust.app.base import BootStrategy
 
 from streams.runtime import kafka
-from streams.runtime.avro import Decoder, SchemaSource
+from streams.runtime.avro import SchemaSource
 from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.decoding import decoder
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.patience import Stopped
@@ -67,8 +68,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._app = app
         self._wiring = wiring
         self._stopping = threading.Event()
-        # A full queue may let a later span pass one that waits: the reader bounds what is out.
-        self._channel = app.channel(maxsize=0)
+        self._channel = span_channel(app)
         self._admin = kafka.shared_admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(
@@ -84,7 +84,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self.pump = Pump(
             projection,
             self._sink,
-            Decoder(projection.topic, wiring.schemas, projection.columns),
+            decoder(projection.topic, wiring.schemas, projection.columns),
             KafkaOutbox(lambda: kafka.producer(wiring.kafka, **LETTERS)),
             self.metrics,
             bounds=self._bounds,
@@ -218,6 +218,15 @@ class LaneApp(faust.App):  # type: ignore[misc]
         """Ask the worker to stop in an orderly way; the first caller's reason counts."""
         if not self.ended.done():
             self.ended.set_result(error)
+
+
+def span_channel(app: LaneApp) -> Any:
+    """Where spans wait for their agent, in the order they were put.
+
+    Without a bound: a full one may let a later span pass one that waits for room. The reader bounds
+    what is out.
+    """
+    return app.channel(maxsize=0)
 
 
 MakeAgent = Callable[[LaneApp], Agent]

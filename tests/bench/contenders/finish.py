@@ -18,7 +18,7 @@ class Finish(msgspec.Struct, frozen=True):
 
     `steady_events` and `steady_s` are the part of the run after its first `WARM_UP` records, where
     a just-in-time compiler has done its work. `dropped` are records that an engine took for late;
-    `results` how many results it gave.
+    `results` how many results it gave, `sums` what their columns add up to.
     """
 
     seconds: float
@@ -31,6 +31,7 @@ class Finish(msgspec.Struct, frozen=True):
     steady_s: float | None = None
     dropped: int = 0
     results: int | None = None
+    sums: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 WARM_UP = 2_000_000
@@ -53,15 +54,18 @@ class Stopwatch:
 
 
 def say(finish: Finish) -> None:
-    """Print it, with this process's memory at its peak."""
-    finish = msgspec.structs.replace(finish, rss_peak_mib=_peak_kib() // 1024)
+    """Print it; without a peak of memory it gets that of this process."""
+    if not finish.rss_peak_mib:
+        finish = msgspec.structs.replace(finish, rss_peak_mib=_peak_kib() // 1024)
     # Faust redirects `sys.stdout` to its log.
     print(msgspec.json.encode(finish).decode(), file=sys.__stdout__, flush=True)
 
 
 def _peak_kib() -> int:
-    """Linux counts in `ru_maxrss` what the process that started this one had then, too."""
+    """Of this program: `ru_maxrss` would be the peak of the process that started it, if larger."""
     status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.is_file() else []
-    peaks = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
-    return peaks[0] if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
