@@ -25,17 +25,16 @@ def blocks(name: str, result: Mapping[str, Any]) -> Iterator[Block]:
 
 def _group(name: str, group: Mapping[str, Any]) -> Iterator[Block]:
     facts = [(key, value) for key, value in group.items() if _is_fact(value)]
+    if versions := group.get("versions"):
+        facts.append(("versions", ", ".join(f"{part} {v}" for part, v in versions.items())))
     if facts:
         yield Facts(facts)
     ratios = {key: one for key, one in group.items() if _is_ratio(one)}
-    if ratios:
-        shown = [(said(k), one["median"], one.get("by_turn")) for k, one in ratios.items()]
-        yield Table(("title", "median", "by turn"), shown)
     spread = {key: one for key, one in group.items() if _is_spread(one) and not rows(one)}
     if spread:
         yield from figures(f"{name}-spread", [{"title": said(k), **v} for k, v in spread.items()])
     for key, value in group.items():
-        if _is_fact(value) or key in (*META, *spread, *ratios):
+        if _is_fact(value) or key in (*META, *spread, *ratios, "versions"):
             continue
         found = rows(value)
         if found:
@@ -44,6 +43,9 @@ def _group(name: str, group: Mapping[str, Any]) -> Iterator[Block]:
         elif isinstance(value, Mapping):
             yield Heading(said(key))
             yield from _group(f"{name}-{key}", value)
+    if ratios:
+        shown = [(said(k), one["median"], one.get("by_turn")) for k, one in ratios.items()]
+        yield Table(("times as many events/s", "median", "by turn"), shown)
 
 
 def _titled(group: Mapping[str, Any], key: str) -> Iterator[Block]:
