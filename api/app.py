@@ -28,7 +28,7 @@ from api.positions import Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard, notifications, payments, telemetry
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
-from api.routing import Group, grouped
+from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
@@ -110,7 +110,7 @@ def create_app(
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
     app.state.waiting = Waiting(max(1, limits.concurrency_max // 2))
     problem.install(app)
-    app.router.routes += grouped(ROUTERS)
+    include(app, ROUTERS)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 
     def verifier() -> Verifier:
@@ -247,12 +247,11 @@ async def _ready(settings: Settings, topics: tuple[Topic, ...]) -> Readiness:
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the problem schema that all errors refer to."""
     if app.openapi_schema is None:
-        own = (route for router in ROUTERS for route in router.routes)
         made = get_openapi(
             title=app.title,
             version=app.version,
             description=app.description,
-            routes=[*own, *(one for one in app.routes if not isinstance(one, Group))],
+            routes=described(app),
         )
         schemas = made["components"]["schemas"]
         document = problem.ProblemDocument.model_json_schema(

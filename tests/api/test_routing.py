@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import BaseRoute, Route
 
-from api.app import ROUTERS
-from api.routing import grouped
+from api.routing import include
 
 things = APIRouter(prefix="/v1/things")
 others = APIRouter()
@@ -34,6 +35,15 @@ async def other(thing: str) -> str:
     return f"other {thing}"
 
 
+async def given() -> str:
+    return "given"
+
+
+@others.get("/v1/given")
+async def show(what: Annotated[str, Depends(given)]) -> str:
+    return what
+
+
 @others.get("/short")
 async def short() -> str:
     return "short"
@@ -42,7 +52,7 @@ async def short() -> str:
 def application(*, by_begin: bool) -> FastAPI:
     made = FastAPI()
     if by_begin:
-        made.router.routes += grouped([things, others])
+        include(made, [things, others])
     else:
         made.include_router(things)
         made.include_router(others)
@@ -60,6 +70,7 @@ REQUESTS = [
     ("GET", "/v1/things/1/"),
     ("GET", "/v1/thing"),
     ("GET", "/v1/things-of"),
+    ("GET", "/v1/given"),
     ("GET", "/short"),
     ("GET", "/shorter"),
     ("HEAD", "/short"),
@@ -83,23 +94,25 @@ async def test_every_request_is_answered_as_by_included_routers(
     assert answers[0] == answers[1]
 
 
-def test_routes_of_the_api_are_in_one_group_each() -> None:
-    groups = grouped(ROUTERS)
-    assert len({group.begin for group in groups}) == len(groups)
-    listed = [route for router in ROUTERS for route in router.routes]
-    assert sorted(id(route) for group in groups for route in group.routes) == sorted(
-        map(id, listed)
-    )
+async def test_dependencies_can_be_replaced_as_ever() -> None:
+    answers = []
+    for value in ("one", "other"):
+        app = application(by_begin=True)
+        app.dependency_overrides[given] = lambda value=value: value
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            answers.append((await client.get("/v1/given")).json())
+    assert answers == ["one", "other"]
 
 
-def test_a_group_needs_a_fixed_begin() -> None:
+def test_a_router_needs_fixed_begins() -> None:
     loose = APIRouter()
-    loose.add_api_route("/v1/{anything}", short)
-    with pytest.raises(ValueError, match="must be fixed"):
-        grouped([loose])
+    loose.add_api_route("/{anything}", short)
+    with pytest.raises(ValueError, match="must begin with a fixed step"):
+        include(FastAPI(), [loose])
 
 
-def test_a_group_takes_only_routes_of_the_api() -> None:
+def test_a_router_takes_only_routes_of_the_api() -> None:
     plain: list[BaseRoute] = [Route("/v1/plain", short)]
-    with pytest.raises(TypeError, match="no route of the API"):
-        grouped([APIRouter(routes=plain)])
+    with pytest.raises(ValueError, match="must begin with a fixed step"):
+        include(FastAPI(), [APIRouter(routes=plain)])
