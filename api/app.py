@@ -28,6 +28,7 @@ from api.positions import Waiting
 from api.responder import Responder
 from api.routes import ads, leaderboard, notifications, payments, telemetry
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
+from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
 from connectors.producer import LogProducer
@@ -109,8 +110,7 @@ def create_app(
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
     app.state.waiting = Waiting(max(1, limits.concurrency_max // 2))
     problem.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
+    include(app, ROUTERS)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 
     def verifier() -> Verifier:
@@ -248,7 +248,10 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the problem schema that all errors refer to."""
     if app.openapi_schema is None:
         made = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=described(app),
         )
         schemas = made["components"]["schemas"]
         document = problem.ProblemDocument.model_json_schema(

@@ -20,10 +20,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 from fastapi import Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+from fastapi.openapi.models import HTTPBearer as HTTPBearerModel
+from fastapi.security import SecurityScopes
+from fastapi.security.base import SecurityBase
 from joserfc import jws, jwt
 from joserfc.errors import JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import Key
@@ -249,24 +251,25 @@ def unauthorized(detail: str, code: str | None = None) -> Problem:
     )
 
 
-_bearer = HTTPBearer(
-    auto_error=False,
-    bearerFormat="JWT",
-    scheme_name="bearer",
-    description="A JWT of the configured issuer; for development: `headrace token`. Scopes: "
-    + " ".join(f"`{name}`: {meaning}" for name, meaning in SCOPES.items()),
-)
+class _Bearer(SecurityBase):
+    """Dependency: the principal, who has all scopes the route names; else 403. It is also what the
+    OpenAPI document says about tokens: one dependency for both, since each is paid per request.
+    """
+
+    scheme_name = "bearer"
+    model = HTTPBearerModel(
+        bearerFormat="JWT",
+        description="A JWT of the configured issuer; for development: `headrace token`. Scopes: "
+        + " ".join(f"`{name}`: {meaning}" for name, meaning in SCOPES.items()),
+    )
+
+    async def __call__(self, request: Request, scopes: SecurityScopes) -> Principal:
+        principal: Principal = request.scope["state"]["principal"]
+        require(principal, *scopes.scopes)
+        return principal
 
 
-async def principal_with(
-    scopes: SecurityScopes,
-    request: Request,
-    _shown: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
-) -> Principal:
-    """Dependency: the principal, who has all scopes the route names; else 403."""
-    principal: Principal = request.state.principal
-    require(principal, *scopes.scopes)
-    return principal
+_bearer = _Bearer()
 
 
 def require(principal: Principal, *scopes: str) -> None:
@@ -287,4 +290,4 @@ def require(principal: Principal, *scopes: str) -> None:
 
 def requires(*scopes: str) -> Any:
     """Route dependency that asks for scopes."""
-    return Security(principal_with, scopes=list(scopes))
+    return Security(_bearer, scopes=list(scopes))

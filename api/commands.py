@@ -189,8 +189,9 @@ def _pending(correlation_id: str, sent: RecordMetadata) -> Response:
 
 async def _fingerprint(request: Request) -> str:
     """A digest of method, path, query and body as they came."""
-    target = f"{request.method} {request.url.path}?{request.url.query}\n"
-    return hashlib.sha256(target.encode() + await request.body()).hexdigest()[:32]
+    target = f"{request.method} {request.scope['path']}?".encode()
+    query: bytes = request.scope["query_string"]
+    return hashlib.sha256(target + query + b"\n" + await request.body()).hexdigest()[:32]
 
 
 def _wait_ms(prefer: str | None) -> int:
