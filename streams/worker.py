@@ -142,6 +142,7 @@ def wiring(system: str, slot: int, settings: Settings) -> Wiring:
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
         crashed=crashed(os.environ),
+        reader=settings.reader,
     )
 
 
