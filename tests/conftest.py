@@ -7,8 +7,10 @@ each file makes everything it uses, the file is the unit. The longest units begi
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).parent
 APART = ("chaos", "runtime", "drivers", "schemas", "api")
@@ -22,13 +24,20 @@ def unit(file: Path) -> str:
     return f"{folder}/{'/'.join(rest)}" if folder in APART else folder
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name the unit of every test for `--dist loadgroup`."""
-    if not config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(unit(item.path)))
+class UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives whole units to the processes, in order."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(HERE.parent / nodeid.split("::", maxsplit=1)[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> UnitScheduling:
+    """What `-n` of the suite means."""
+    return UnitScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: what begins last should be short."""
 
     def rank(item: pytest.Item) -> int:
         folder = item.path.relative_to(HERE).parts[0]

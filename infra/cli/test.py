@@ -42,6 +42,6 @@ def test(
     if stack:
         Stack().up(PARTS)
     at_once = workers if workers is not None else (0 if context.args else WORKERS)
-    spread = ["-n", str(at_once), "--dist", "loadgroup"] if at_once else []
+    spread = ["-n", str(at_once), "--no-loadscope-reorder"] if at_once else []
     pytest = [sys.executable, "-m", "pytest", *spread, *context.args]
     raise typer.Exit(subprocess.run(pytest, cwd=CHECKOUT, check=False).returncode)

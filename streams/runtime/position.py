@@ -37,7 +37,8 @@ class FilterState:
     """State of the reader rule of a topic: A2 where a decider writes it, B2 where it is derived.
 
     Of A2: the current claim's offset and nonce, and of the last accepted event its sequence number
-    and the offset of its command. Of B2: the `sources`, by `<id>/<partition>`.
+    and the offset of its command. Of B2: the `sources`, by `<id>/<partition>`. `headless`: the
+    reader began behind the log's first records, so the first of each source has nothing to follow.
     """
 
     claim_offset: int = -1
@@ -45,6 +46,7 @@ class FilterState:
     seq: int = -1
     source_offset: int = -1
     sources: Mapping[str, SourceState] = field(default_factory=dict)
+    headless: bool = False
 
 
 @dataclass(frozen=True)

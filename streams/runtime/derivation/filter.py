@@ -4,6 +4,8 @@ Of each source partition a record counts iff it is newer than the last one that 
 is missing before it: the record that its run sent before it must not be newer than that last one.
 So what a restarted run sends again is dropped, and what comes behind a lost record waits until a
 new run has sent both. The state of the rule is a `FilterState`, and part of every position.
+Where retention has taken the log's head, the first record of a source has nothing to follow: it
+counts (`FilterState.headless`).
 
 The watermark of a derived partition is the least of its sources' watermarks, and there is none
 until all sources have been heard of: one source that is ahead makes no rows of another late.
@@ -56,6 +58,8 @@ def judge(state: FilterState, source: Source | None) -> tuple[FilterState, Verdi
     name = f"{source.id}/{source.partition}"
     last = state.sources.get(name)
     at, watermark_ms = NONE, NO_WATERMARK
+    if last is None and state.headless:
+        at = (source.prev_offset, source.prev_index)
     if last is not None:
         at, watermark_ms = (last.offset, last.index), last.watermark_ms
     beat = source.index == HEARTBEAT
@@ -128,7 +132,7 @@ def accept(
     for rows in _by_source(ids, fields["partition"]):
         mine = {name: column[rows] for name, column in fields.items()}
         name = f"{int(ids[rows[0]]):016x}/{mine['partition'][0]}"
-        last = sources.get(name) or SourceState(*NONE, NO_WATERMARK, 0)
+        last = sources.get(name) or _unheard(mine, state)
         codes[rows] = verdicts = _verdicts(mine, (last.offset, last.index))
         taken = np.flatnonzero(verdicts == Verdict.ACCEPTED)
         if taken.size:
@@ -140,6 +144,14 @@ def accept(
     codes[(fields["index"] == HEARTBEAT) & (fields["partition"] >= 0)] = Verdict.HEARTBEAT
     running = clock.run(topics, before_ms, bound_ms)
     return Accepted(codes, running[:-1], replace(state, sources=sources), int(running[-1]))
+
+
+def _unheard(mine: Mapping[str, Words], state: FilterState) -> SourceState:
+    """What stands for the last record of a source of which none has counted."""
+    place = NONE
+    if state.headless:
+        place = (int(mine["prev_offset"][0]), int(mine["prev_index"][0]))
+    return SourceState(*place, NO_WATERMARK, 0)
 
 
 def _by_source(ids: npt.NDArray[np.uint64], partitions: Words) -> Iterator[Words]:

@@ -103,6 +103,12 @@ def source_header(headers: Sequence[tuple[str, bytes]] | None) -> bytes | None:
     return headers[0][1]
 
 
+def source_of(headers: Sequence[tuple[str, bytes]] | None) -> Source | None:
+    """Where one record comes from; None without a whole source header."""
+    raw = source_header(headers)
+    return None if raw is None or len(raw) != SOURCE_BYTES else Source.unpack(raw)
+
+
 def columns(headers: Iterable[bytes | None]) -> Headers:
     """Source headers as a record array. None, and a header of another length, is no source's: its
     `partition` is -1.

@@ -71,8 +71,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._app = app
         self._wiring = wiring
         self._stopping = threading.Event()
-        # A full queue may let a later span pass one that waits: the reader bounds what is out.
-        self._channel = app.channel(maxsize=0)
+        self._channel = span_channel(app)
         self._admin = kafka.admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(
@@ -224,6 +223,15 @@ class LaneApp(faust.App):  # type: ignore[misc]
         """Ask the worker to stop in an orderly way; the first caller's reason counts."""
         if not self.ended.done():
             self.ended.set_result(error)
+
+
+def span_channel(app: LaneApp) -> Any:
+    """Where spans wait for their agent, in the order they were put.
+
+    Without a bound: a full one may let a later span pass one that waits for room. The reader bounds
+    what is out.
+    """
+    return app.channel(maxsize=0)
 
 
 MakeAgent = Callable[[LaneApp], Agent]

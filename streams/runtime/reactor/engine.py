@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -27,6 +27,8 @@ from streams.runtime.decider.wire import (
     envelope_of,
     is_timer,
 )
+from streams.runtime.derivation import filter as derived
+from streams.runtime.derivation.wire import source_of
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.position import FilterState
 from streams.runtime.reactor.core import Call, Core, Done, Later, Move, Over, Start
@@ -120,11 +122,15 @@ class Engine:
             self._route(source, offsets, reading)
 
     def _judge(self, source: Source, ledger: Ledger, reading: Reading) -> bool:
-        """The reader rule (A2), where the source is a decider's event topic."""
+        """The reader rule of the source topic: A2 of a decider's events, B2 of a derived one."""
         topic, message = self.reactor.topic, source.message
-        if topic.decides is None or source.seat.topic != topic.name:
-            return True
+        if source.seat.topic != topic.name:
+            return True  # a retry: judged when it was read first
         before = ledger.offsets.filter or FilterState()
+        if topic.derived_from:
+            return self._judge_derived(ledger, before, message)
+        if topic.decides is None:
+            return True
         if reading.record == OWNERSHIP_CLAIMED.fullname:
             ledger.offsets.filter = claimed(before, message.offset(), reading.row.nonce)
             return False
@@ -135,6 +141,15 @@ class Engine:
         if verdict is not Verdict.ACCEPTED:
             self.metrics.passed_over("stale")
         return verdict is Verdict.ACCEPTED
+
+    def _judge_derived(self, ledger: Ledger, before: FilterState, message: Message) -> bool:
+        source = source_of(message.headers())
+        if source is not None:  # event time is not asked for here, and the commit has little room
+            source = replace(source, watermark_ms=0, partitions=0)
+        ledger.offsets.filter, verdict = derived.judge(before, source)
+        if verdict not in (derived.Verdict.ACCEPTED, derived.Verdict.HEARTBEAT):
+            self.metrics.passed_over("stale")
+        return verdict is derived.Verdict.ACCEPTED
 
     def _route(self, source: Source, offsets: Offsets, reading: Reading) -> None:
         journey = self._journey(source)

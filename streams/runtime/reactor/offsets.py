@@ -115,9 +115,16 @@ class Commit:
 
     def metadata(self) -> str:
         """As text of at most `METADATA_CHARS_MAX`. Where the finished ranges do not fit, the
-        highest are left out: a restart then repeats their calls.
+        highest are left out: a restart then repeats their calls. Raises `ValueError` where not even
+        the reader rule's state fits (a derived topic whose sources have some 80 partitions).
         """
         room = METADATA_CHARS_MAX - len(self._encoded(""))
+        if room < 0:
+            sources = len(self.filter.sources) if self.filter else 0
+            raise ValueError(
+                f"the reader rule's state of {sources} source partitions does not fit into a "
+                f"commit ({METADATA_CHARS_MAX} characters)"
+            )
         parts: list[str] = []
         at = self.offset
         for first, stop in self.done:

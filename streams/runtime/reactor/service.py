@@ -24,6 +24,7 @@ from streams.runtime.lane.patience import Patience, Stopped
 from streams.runtime.lane.service import LaneApp
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
+from streams.runtime.position import FilterState
 from streams.runtime.reactor.core import Core, due_at
 from streams.runtime.reactor.engine import Encode, Engine, Ledger
 from streams.runtime.reactor.metrics import ReactorMetrics
@@ -250,14 +251,17 @@ class Reacting(faust.Service):  # type: ignore[misc]
 
 def start_of(reactor: Reactor, seat: Seat, committed: TopicPartition, bounds: LogBounds) -> Commit:
     """Where a partition is read from. Raises `LogMismatch` where a person must decide."""
-    decided = reactor.topic.decides is not None and seat.topic == reactor.topic.name
+    source = seat.topic == reactor.topic.name
+    decided = reactor.topic.decides is not None and source
+    derived = bool(reactor.topic.derived_from) and source
     if committed.offset < 0:
         if decided and bounds.start > 0:
             raise LogMismatch(
                 f"{reactor.name} on {seat.name}: the log begins at offset {bounds.start}, and the "
                 "reader rule of a decider's events has to be followed from 0"
             )
-        return Commit(bounds.start, bounds.topic_id)
+        headless = FilterState(headless=True) if derived and bounds.start > 0 else None
+        return Commit(bounds.start, bounds.topic_id, headless)
     try:
         commit = Commit.read(committed.offset, committed.metadata or "")
     except BadMetadata as error:

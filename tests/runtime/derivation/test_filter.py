@@ -80,13 +80,14 @@ def by_row(
 
 
 @settings(max_examples=400, deadline=None)
-@given(logs(), st.integers(1, 2), st.integers(0, 5), st.data())
+@given(logs(), st.integers(1, 2), st.integers(0, 5), st.booleans(), st.data())
 def test_columns_and_rows_agree_for_every_cut(
-    log: Log, topics: int, bound_ms: int, data: st.DataObject
+    log: Log, topics: int, bound_ms: int, headless: bool, data: st.DataObject
 ) -> None:
-    verdicts, watermarks, end, end_ms = by_row(log, FilterState(), topics, NO_WATERMARK, bound_ms)
+    begin = FilterState(headless=headless)
+    verdicts, watermarks, end, end_ms = by_row(log, begin, topics, NO_WATERMARK, bound_ms)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=3)))
-    state, now_ms = FilterState(), NO_WATERMARK
+    state, now_ms = begin, NO_WATERMARK
     codes: list[int] = []
     before: list[int] = []
     for first, stop in zip([0, *cuts], [*cuts, len(log)], strict=True):

@@ -6,12 +6,15 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from streams.runtime.decider.records import CONTROL_RECORDS, OwnershipClaimed
 from streams.runtime.decider.wire import CAUSE as CAUSE_HEADER
 from streams.runtime.decider.wire import DECISION, Cause, Decision
+from streams.runtime.derivation.wire import NONE, Source
+from streams.runtime.derivation.wire import SOURCE as SOURCE_HEADER
+from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
 from streams.runtime.position import FilterState
@@ -22,6 +25,7 @@ from streams.runtime.reactor.offsets import Commit, Offsets
 from streams.runtime.reactor.outlet import Outgoing, Unsendable
 from streams.runtime.reactor.records import Reading
 from streams.runtime.reactor.rules import GiveUp, Limits, Retry, Route
+from streams.runtime.reactor.service import start_of
 from tests.runtime.reactor.asking import Asked, reactor
 
 SOURCE, FIRST = "run.asked", "run-asker.retry.300ms"
@@ -93,8 +97,11 @@ class Handler:
 
 
 class Bed:
-    def __init__(self, *, decided=False, **more):
+    def __init__(self, *, decided=False, derived=False, **more):
         self.reactor = reactor("run", "http://unused", **more)
+        if derived:
+            topic = replace(self.reactor.topic, derived_from=("run.events",))
+            self.reactor = replace(self.reactor, topic=topic)
         if decided:
             topic = replace(self.reactor.topic, decides="run.commands")
             topic = replace(topic, records=(*topic.records, *CONTROL_RECORDS))
@@ -193,6 +200,60 @@ async def test_the_rule_goes_on_from_the_commit_after_a_restart():
     await bed.engine.leave([seat], 0)
     bed.handler.hold.set()
     await turns()
+
+
+def derived(offset, index=0, prev=NONE):
+    return [(SOURCE_HEADER, Source("ab" * 8, 2, 4, offset, index, *prev, 1_700_000_000_000).pack())]
+
+
+async def test_what_a_derivation_sends_again_leads_to_no_second_call():
+    bed = Bed(derived=True)
+    seat, row = bed.seat(), Asked("q", "t")
+    headers = {
+        0: derived(5),
+        1: derived(5, 1, (5, 0)),
+        2: derived(5),  # a new run begins where the one before was not sure
+        3: derived(5, 1, (5, 0)),
+        4: derived(7, 0, (5, 1)),
+        5: derived(9, 0, (8, 0)),  # what was sent before it is missing
+        6: derived(8),
+        7: derived(9, 0, (8, 0)),
+        8: [("trace", b"t")],  # of no derivation
+    }
+    await bed.take(seat, 0, *[row] * 9, headers=headers)
+    assert bed.handler.acted == [f"run.asked/0/{offset}" for offset in (0, 1, 4, 6, 7)]
+    assert seat.memory.offsets.low == 9
+    commit = Commit.of(seat.memory.offsets, "id")
+    read = Commit.read(commit.offset, commit.metadata())
+    again = Bed(derived=True)
+    seat = again.seat(start=9, state=read.filter)
+    await again.take(seat, 9, row, row, headers={9: derived(9), 10: derived(10, 0, (9, 0))})
+    assert again.handler.acted == ["run.asked/0/10"]
+
+
+async def test_a_derived_topic_without_its_head_is_read_from_its_first_record_on():
+    bed = Bed(derived=True)
+    seat = bed.seat(start=40, state=FilterState(headless=True))
+    headers = {40: derived(5, 0, (4, 0)), 41: derived(5, 0, (4, 0)), 42: derived(7, 0, (6, 0))}
+    await bed.take(seat, 40, *[Asked("q", "t")] * 3, headers=headers)
+    assert bed.handler.acted == ["run.asked/0/40"]
+
+
+@pytest.mark.parametrize(
+    ("source", "committed", "state"),
+    [
+        ("events", TopicPartition(SOURCE, 0, -1001), FilterState(headless=True)),
+        ("", TopicPartition(SOURCE, 0, -1001), None),
+        ("events", TopicPartition(FIRST, 0, -1001), None),
+    ],
+)
+def test_where_a_reactor_begins_in_a_log_without_its_head(source, committed, state):
+    asker = reactor("run", "http://unused")
+    topic = replace(asker.topic, derived_from=(source,) if source else ())
+    asker = replace(asker, topic=topic)
+    bounds = LogBounds("id", 40, 50, 1)
+    begin = start_of(asker, Seat(committed.topic, 0), committed, bounds)
+    assert begin == Commit(40, "id", state)
 
 
 async def test_a_record_is_finished_only_once_what_came_of_it_is_on_the_log():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.runtime.position import FilterState
+from streams.runtime.position import FilterState, SourceState
 from streams.runtime.reactor.offsets import (
     METADATA_CHARS_MAX,
     BadMetadata,
@@ -48,6 +48,16 @@ def test_the_state_of_the_reader_rule_is_the_one_before_the_lowest_unfinished():
     assert offsets.filter_low == before
     offsets.finish(10)
     assert offsets.filter_low == after
+
+
+def test_a_state_that_no_commit_can_hold_is_an_error_and_not_a_lost_commit():
+    sources = {f"{'a' * 16}/{n}": SourceState(n * 10**9, 0, 0, 0) for n in range(60)}
+    commit = Commit(5, "i" * 22, FilterState(sources=sources), ((6, 7),))
+    assert len(commit.metadata()) <= METADATA_CHARS_MAX
+    assert Commit.read(5, commit.metadata()) == commit
+    more = {f"{'b' * 16}/{n}": SourceState(n * 10**9, 0, 0, 0) for n in range(60)}
+    with pytest.raises(ValueError, match="120 source partitions does not fit"):
+        Commit(5, "id", FilterState(sources=sources | more)).metadata()
 
 
 def test_what_was_finished_before_a_restart_stays_so_until_it_is_read_again():
