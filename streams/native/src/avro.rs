@@ -165,7 +165,7 @@ impl Column {
     #[inline]
     fn skip(&self, cursor: &mut Cursor) -> Result<(), Unfit> {
         match self {
-            Self::Long(_) => cursor.skip_long(),
+            Self::Long(_) => cursor.long().map(drop),
             Self::Float(_) => cursor.take(4).map(drop),
             Self::Double(_) => cursor.take(8).map(drop),
             Self::Boolean(_) => cursor.boolean().map(drop),

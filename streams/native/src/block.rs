@@ -41,6 +41,15 @@ impl Strings {
         (end & NULL == 0).then(|| &self.bytes[self.start(row)..end as usize])
     }
 
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()
+    }
+
     fn append(&mut self, other: &Self, rows: Range<usize>) {
         let (start, shift) = (other.start(rows.start), self.bytes.len());
         let stop = other.start(rows.end);
@@ -109,6 +118,24 @@ impl Block {
         self.offsets.extend_from_slice(&other.offsets[rows.clone()]);
         self.stamps.extend_from_slice(&other.stamps[rows.clone()]);
         self.stamp_kinds.extend_from_slice(&other.stamp_kinds[rows]);
+    }
+
+    /// Forgets all records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.keys.clear();
+        self.headers.clear();
+        self.offsets.clear();
+        self.stamps.clear();
+        self.stamp_kinds.clear();
+    }
+
+    /// Bytes of memory held.
+    pub fn capacity(&self) -> usize {
+        let numbers = self.offsets.capacity() + self.stamps.capacity();
+        let strings = [&self.values, &self.keys, &self.headers];
+        let bytes: usize = strings.into_iter().map(Strings::capacity).sum();
+        bytes + numbers * size_of::<i64>() + self.stamp_kinds.capacity()
     }
 
     /// Encoded headers of a record; None where it has none.

@@ -9,8 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::block::{Block, Record, encode_header};
-use crate::librdkafka::{Api, Client, Message, Queue};
+use crate::librdkafka::{Api, Client, Message, Peek, Queue};
 use crate::plugin::Met;
+use crate::pool;
 
 const BATCH: usize = 1_000;
 
@@ -108,6 +109,7 @@ impl Drop for Queues {
 /// Reads the partitions of one topic from the queues of one consumer.
 pub struct Feed {
     api: &'static Api,
+    peek: Peek,
     met: Arc<Met>,
     topic: CString,
     bell: Arc<Bell>,
@@ -125,7 +127,7 @@ impl Feed {
         let queues = Arc::new(Mutex::new(Some(queues)));
         let held = Arc::clone(&queues);
         *locked(&met.held) = Some(Box::new(move || drop(locked(&held).take())));
-        Self { api, met, topic, bell, queues }
+        Self { api, peek: Peek::of(api), met, topic, bell, queues }
     }
 
     /// Takes the partition's queue out of the consumer's; to be called before it is assigned.
@@ -195,7 +197,7 @@ impl Feed {
                 let count = unsafe { (self.api.consume)(queue, 0, messages.as_mut_ptr(), BATCH) };
                 let count = usize::try_from(count).unwrap_or(0);
                 if count > 0 {
-                    let block = blocks.entry(partition).or_default();
+                    let block = blocks.entry(partition).or_insert_with(pool::block);
                     for &message in &messages[..count] {
                         // SAFETY: librdkafka has given the message to us.
                         unsafe { self.take(message, block, found) };
@@ -247,7 +249,7 @@ impl Feed {
         let mut list = std::ptr::null_mut();
         // SAFETY: the list lives as long as the message; names are zero-terminated.
         unsafe {
-            if (self.api.headers)(message, &mut list) != 0 {
+            if self.peek.headerless(message) || (self.api.headers)(message, &mut list) != 0 {
                 return None;
             }
             let mut encoded = Vec::new();

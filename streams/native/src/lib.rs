@@ -9,6 +9,7 @@ mod block;
 mod feed;
 mod librdkafka;
 mod plugin;
+mod pool;
 #[cfg(feature = "python")]
 mod python;
 mod wire;
@@ -17,5 +18,5 @@ mod wire;
 #[pyo3::pymodule]
 mod headrace_native {
     #[pymodule_export]
-    use super::python::{Columns, Feed, Layout, Records, attach};
+    use super::python::{Columns, Feed, Layout, Records, attach, peeks};
 }

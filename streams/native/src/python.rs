@@ -14,12 +14,18 @@ use pyo3::types::{PyBytes, PyCapsule, PyList, PyString, PyTuple};
 
 use crate::avro::{self, Field, Kind};
 use crate::block::{Block, Record, decode_headers, encode_header};
-use crate::{feed, librdkafka, plugin};
+use crate::{feed, librdkafka, plugin, pool};
 
 /// Uses the librdkafka that the given module (confluent-kafka's) is linked with.
 #[pyfunction]
 pub fn attach(module: PathBuf) -> PyResult<()> {
     librdkafka::load(&module).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Whether records without headers are told without asking librdkafka.
+#[pyfunction]
+pub fn peeks() -> bool {
+    librdkafka::api().is_some_and(|api| librdkafka::Peek::of(api).known())
 }
 
 /// The records of a consumer's partitions; made right after the consumer, in the same thread.
@@ -75,14 +81,31 @@ fn gone() -> PyErr {
 /// Consecutive records of a partition. They never change, and parts share their memory.
 #[pyclass(frozen)]
 pub struct Records {
-    block: Arc<Block>,
+    block: Arc<Held>,
     rows: Range<usize>,
+}
+
+/// A block that goes back to the pool.
+struct Held(Block);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        pool::give_back(std::mem::take(&mut self.0));
+    }
+}
+
+impl std::ops::Deref for Held {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.0
+    }
 }
 
 impl Records {
     fn whole(block: Block) -> Self {
         let rows = 0..block.len();
-        Self { block: Arc::new(block), rows }
+        Self { block: Arc::new(Held(block)), rows }
     }
 
     fn at(&self, row: usize) -> PyResult<usize> {
@@ -120,7 +143,7 @@ impl Records {
     fn joined(&self, py: Python<'_>, parts: Vec<Py<Self>>) -> Self {
         let parts: Vec<&Self> = parts.iter().map(Py::get).collect();
         py.detach(|| {
-            let mut block = Block::default();
+            let mut block = pool::block();
             block.append(&self.block, self.rows.clone());
             for part in parts {
                 block.append(&part.block, part.rows.clone());
@@ -131,7 +154,7 @@ impl Records {
 
     /// Some of the records, in memory of their own.
     fn picked(&self, rows: Vec<usize>) -> PyResult<Self> {
-        let mut block = Block::default();
+        let mut block = pool::block();
         for row in rows {
             let at = self.at(row)?;
             block.append(&self.block, at..at + 1);

@@ -41,6 +41,38 @@ impl<'a> Cursor<'a> {
     /// A zigzag variable-length integer of at most 64 bits.
     #[inline]
     pub fn long(&mut self) -> Result<i64, Unfit> {
+        let bits = self.varint()?;
+        Ok((bits >> 1) as i64 ^ -((bits & 1) as i64))
+    }
+
+    /// Up to eight bytes are taken as one word: where the first byte without a continuation bit
+    /// is says how many count, and three shifts close the gaps between their groups of seven bits.
+    #[inline]
+    fn varint(&mut self) -> Result<u64, Unfit> {
+        const STOPS: u64 = 0x8080_8080_8080_8080;
+        if let Some(&first) = self.left.first()
+            && first < 0x80
+        {
+            self.left = &self.left[1..];
+            return Ok(u64::from(first));
+        }
+        if let Some(word) = self.left.first_chunk::<8>() {
+            let word = u64::from_le_bytes(*word);
+            let stops = !word & STOPS;
+            if stops != 0 {
+                let width = stops.trailing_zeros() / 8 + 1;
+                self.left = &self.left[width as usize..];
+                let kept = word & (u64::MAX >> (64 - 8 * width)) & !STOPS;
+                let pairs = kept & 0x007f_007f_007f_007f | (kept & 0x7f00_7f00_7f00_7f00) >> 1;
+                let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+                return Ok(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4);
+            }
+        }
+        self.slow_varint()
+    }
+
+    #[cold]
+    fn slow_varint(&mut self) -> Result<u64, Unfit> {
         let mut bits = 0u64;
         for (at, &byte) in self.left.iter().take(10).enumerate() {
             if at == 9 && byte > 1 {
@@ -49,16 +81,10 @@ impl<'a> Cursor<'a> {
             bits |= u64::from(byte & 0x7f) << (7 * at);
             if byte < 0x80 {
                 self.left = &self.left[at + 1..];
-                return Ok((bits >> 1) as i64 ^ -((bits & 1) as i64));
+                return Ok(bits);
             }
         }
         Err(Unfit)
-    }
-
-    /// Passes over an integer; its framing is checked as that of `long`.
-    #[inline]
-    pub fn skip_long(&mut self) -> Result<(), Unfit> {
-        self.long().map(drop)
     }
 
     /// Bytes with their length before them.
@@ -93,6 +119,27 @@ mod tests {
         assert_eq!(long(&most), Ok((i64::MIN, true)));
         assert_eq!(long(&[0x80, 0x01]), Ok((64, true)));
         assert_eq!(long(&[0x01, 0x01]), Ok((-1, false)));
+    }
+
+    #[test]
+    fn both_ways_of_reading_an_integer_agree() {
+        let mut seed = 1u64;
+        for width in 1..=10 {
+            for _ in 0..1_000 {
+                let mut bytes = [0u8; 16];
+                for byte in &mut bytes {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    *byte = (seed >> 56) as u8 | 0x80;
+                }
+                bytes[width - 1] &= if width == 10 { 1 } else { 0x7f };
+                for end in [width - 1, width, width + 1, 16] {
+                    let (mut fast, mut slow) =
+                        (Cursor::new(&bytes[..end]), Cursor::new(&bytes[..end]));
+                    assert_eq!(fast.varint(), slow.slow_varint());
+                    assert_eq!(fast.left, slow.left);
+                }
+            }
+        }
     }
 
     #[test]
