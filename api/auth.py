@@ -4,13 +4,19 @@
 in `OPEN` and `SIGNED`. The key is chosen by `kid` from our set and brings its algorithm; the
 token's own `alg` only has to agree. Checked: signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`.
 Routes then name the scope they need with `requires(...)`.
+
+Checking a signature is a quarter of a request's work, so a token that was found good is remembered
+by its digest (`Remembered`) and, while its key is still ours and its time has not passed, not
+checked again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,6 +26,7 @@ from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 from joserfc import jws, jwt
 from joserfc.errors import JoseError, UnsupportedAlgorithmError
+from joserfc.jwk import Key
 from joserfc.jws import JWSRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,6 +37,8 @@ from api.problem import Problem
 LEEWAY_S = 10
 TOKEN_CHARS_MAX = 8_192
 SUBJECT_CHARS_MAX = 256
+REMEMBERED_MAX = 4_096
+"""Good tokens that are remembered; of more, those used longest ago are checked anew."""
 OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths without a token. `/metrics` has its own rule: loopback only."""
 
@@ -62,6 +71,45 @@ class InvalidToken(ValueError):
     """The token proves nothing. The reason is for the client, so it holds nothing of the token."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Good:
+    """A token that was checked with `key`; it says nothing outside of `[since_s, until_s)`."""
+
+    principal: Principal
+    kid: str
+    key: Key
+    since_s: float
+    until_s: float
+
+
+class Remembered:
+    """Tokens found good, by their digests, so that none can be read from memory."""
+
+    def __init__(self, most: int = REMEMBERED_MAX) -> None:
+        self._most = most
+        self._good: OrderedDict[bytes, _Good] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._good)
+
+    def get(self, digest: bytes) -> _Good | None:
+        """What is remembered of a token."""
+        found = self._good.get(digest)
+        if found is not None:
+            self._good.move_to_end(digest)
+        return found
+
+    def keep(self, digest: bytes, good: _Good) -> None:
+        """Remember a token, and forget the one used longest ago if there are too many."""
+        self._good[digest] = good
+        if len(self._good) > self._most:
+            self._good.popitem(last=False)
+
+    def forget(self, digest: bytes) -> None:
+        """It has to be checked again."""
+        self._good.pop(digest, None)
+
+
 @dataclass(frozen=True)
 class Verifier:
     """Checks tokens of one issuer for one audience."""
@@ -70,19 +118,30 @@ class Verifier:
     issuer: str
     audience: str
     now: Callable[[], float] = field(default=time.time)
+    remembered: Remembered = field(default_factory=Remembered)
 
     async def verify(self, token: str) -> Principal:
         """The principal of a token. Raises `InvalidToken`, and nothing else for any text."""
         if len(token) > TOKEN_CHARS_MAX:
             raise InvalidToken("the token is too long")
+        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+        known = self.remembered.get(digest)
+        if known is not None:
+            # A key that was withdrawn or replaced takes its tokens with it, at once.
+            same_key = await self.keys.find(known.kid) is known.key
+            if same_key and known.since_s <= int(self.now()) < known.until_s:
+                return known.principal
+            self.remembered.forget(digest)
         try:
-            return await self._verify(token)
+            good = await self._verify(token)
         except (JoseError, ValueError, TypeError, RecursionError) as error:
             if isinstance(error, InvalidToken):
                 raise
             raise InvalidToken(f"the token is refused: {type(error).__name__}") from None
+        self.remembered.keep(digest, good)
+        return good.principal
 
-    async def _verify(self, token: str) -> Principal:
+    async def _verify(self, token: str) -> _Good:
         header = jws.extract_compact(token.encode("ascii")).headers()
         kid = header.get("kid")
         if not isinstance(kid, str):
@@ -94,8 +153,10 @@ class Verifier:
             raise InvalidToken("this is not an access token (typ)")
         registry = _OnlyThese(algorithms=algorithms_of(key))
         decoded = jwt.decode(token, key, registry=registry, decoder_cls=_Decoder)
-        self._registry().validate(decoded.claims)
-        return _principal(decoded.claims)
+        claims = decoded.claims
+        self._registry().validate(claims)
+        since_s = max(claims["iat"], claims.get("nbf") or 0) - LEEWAY_S
+        return _Good(_principal(claims), kid, key, since_s, claims["exp"] + LEEWAY_S)
 
     def _registry(self) -> jwt.JWTClaimsRegistry:
         return jwt.JWTClaimsRegistry(

@@ -24,6 +24,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
+import uuid_utils
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse
 from redis.exceptions import RedisError
@@ -140,7 +141,7 @@ async def ask(
     same request with the same key is the way to go on.
     """
     envelope = Envelope(
-        correlation_id=str(uuid.uuid4()),
+        correlation_id=str(uuid_utils.uuid7()),
         reply_to=services.replies.address,
         idempotency_key=asked.scoped_key,
         fingerprint=asked.fingerprint,

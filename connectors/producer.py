@@ -166,6 +166,7 @@ class LogProducer:
             **{
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "linger.ms": LINGER_MS,
+                "socket.nagle.disable": True,
                 "queue.buffering.max.messages": 2 * IN_FLIGHT_MAX,
             },
         )

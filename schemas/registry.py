@@ -52,7 +52,9 @@ class Subject:
 
 
 def subjects(topic: Topic) -> list[Subject]:
-    """The subjects of a topic with all declared versions of each record."""
+    """The subjects of a topic with all declared versions of each record; none for JSON."""
+    if topic.encoding == "json":
+        return []
     return [Subject(topic.subject(r), r.fullname, _versions(r)) for r in topic.records]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -10,7 +12,7 @@ from granian import Granian
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 
-from api.app import document
+from api.app import METRICS_FOLDER, document
 from api.issuer import DevIssuer
 from streams.runtime.settings import Settings, home
 
@@ -24,13 +26,16 @@ CONNECTIONS_MAX = 2_048
 
 @app.callback(
     invoke_without_command=True,
-    epilog="Examples: [bold]headrace api[/] · headrace api --port 8080 · "
+    epilog="Examples: [bold]headrace api[/] · headrace api --port 8080 --workers 4 · "
     "headrace api openapi > openapi.json",
 )
 def api(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Port.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes that share the port.")
+    ] = None,
 ) -> None:
     """Serve the HTTP API until interrupted."""
     if context.invoked_subcommand is not None:
@@ -38,7 +43,13 @@ def api(
     settings = Settings.read().api
     if settings.keys_url is None and settings.keys_file is None:
         DevIssuer(home() / "keys", settings.issuer, settings.audience).key()
-    server(host or settings.host, port or settings.port).serve()
+    workers = workers or settings.workers
+    with TemporaryDirectory(prefix="headrace-metrics-") as folder:
+        # Worker processes read the settings again: they have to know that they are one of several.
+        os.environ["HEADRACE_API__WORKERS"] = str(workers)
+        if workers > 1:
+            os.environ.setdefault(METRICS_FOLDER, folder)
+        server(host or settings.host, port or settings.port, workers).serve()
 
 
 @app.command(epilog="Example: [bold]headrace api openapi > openapi.json[/]")
@@ -47,9 +58,9 @@ def openapi() -> None:
     typer.echo(json.dumps(document(), indent=2, ensure_ascii=False))
 
 
-def server(host: str, port: int) -> Granian:
-    """The server, with limits on connections and headers; one process, since rates and metrics
-    are counted per process: run more of them behind a balancer.
+def server(host: str, port: int, workers: int) -> Granian:
+    """The server, with limits on connections and headers. The kernel spreads connections over the
+    worker processes, so a client with one connection stays with one of them.
     """
     return Granian(
         "api.app:production",
@@ -57,7 +68,7 @@ def server(host: str, port: int) -> Granian:
         port=port,
         interface=Interfaces.ASGI,
         factory=True,
-        workers=1,
+        workers=workers,
         websockets=False,
         http=HTTPModes.http1,
         backpressure=CONNECTIONS_MAX,

@@ -16,25 +16,43 @@ from infra.local.home import CHECKOUT
 app = typer.Typer(add_completion=False)
 
 BENCHMARKS = {
-    "lane": "Plain Faust, the lane with all guarantees, and consume() alone on one topic.",
+    "lane": "The lane with all guarantees beside Faust, Quix, Bytewax, Kafka Streams and Flink.",
+    "ysb": "The Yahoo Streaming Benchmark beside Flink, Kafka Streams and plain Faust.",
+    "nexmark": "Seven queries of Nexmark on Headrace, Flink SQL and Kafka Streams.",
     "latency": "From the intended send time of an event to its being readable, p50 to p99.",
-    "decider": "Decisions a second of one partition, and restoring a snapshot.",
-    "commands": "From the intended send time of a command over HTTP to its verdict, p50 to p99.",
+    "decide": "Decisions a second, latency of verdicts over HTTP, restart with a million keys.",
+    "ingest": "Events a second over HTTP until the log has them, beside the raw producer.",
+    "api": "Reads a second and p99 of the read API, idle and beside a rebuild.",
     "notifications": "One-time codes with and without a campaign of 100,000 beside them.",
     "rebuild": "Rows a second of rebuilding each read model.",
+    "sinks": "Rows a second into every store, by our drivers and by the clients alone.",
+    "scale": "1, 2 and 4 workers on twelve partitions; states of 10,000 to 10,000,000 keys.",
+    "footprint": "Memory, idle processor time and start-up of a worker and of the API.",
+    "soak": "The memory of a worker over half an hour (--minutes).",
+    "all": "Every one of them at its default size, then the report.",
+    "report": "The page of all results, infra/docs/benchmarks.md.",
 }
 PARTS = {
     "lane": ("kafka", "registry", "redis"),
     "latency": ("kafka", "registry", "redis"),
-    "decider": ("kafka", "registry", "redis"),
-    "commands": ("kafka", "registry", "redis"),
+    "nexmark": ("kafka", "registry", "redis"),
+    "decide": ("kafka", "registry", "redis", "s3"),
+    "ingest": ("kafka", "registry", "redis"),
+    "api": ("kafka", "registry", "redis", "clickhouse"),
     "notifications": ("kafka", "registry", "redis"),
-    "rebuild": ("kafka", "registry", "redis", "clickhouse"),
+    "rebuild": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
+    "sinks": ("redis", "clickhouse", "cassandra", "s3"),
+    "scale": ("kafka", "registry", "redis"),
+    "footprint": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
+    "soak": ("kafka", "registry", "redis", "clickhouse"),
+    "all": ("kafka", "registry", "redis", "clickhouse", "cassandra", "s3"),
+    "report": (),
+    "ysb": ("kafka", "registry", "redis"),
 }
 
 
 @app.command(
-    epilog="Examples: [bold]headrace bench lane[/] · headrace bench lane --records 10000000 · "
+    epilog="Examples: [bold]headrace bench lane[/] · headrace bench lane --only lane,flink · "
     "headrace bench latency --runs 1 · headrace bench --clean"
 )
 def bench(
@@ -42,6 +60,8 @@ def bench(
     *,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
     records: Annotated[int | None, typer.Option(min=1_000, help="Another size.")] = None,
+    only: Annotated[str | None, typer.Option(help="These contenders alone: a,b.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Of the soak.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Delete topics and data after.")] = False,
     stack: Annotated[bool, typer.Option(help="Start the servers first.")] = True,
 ) -> None:
@@ -55,10 +75,14 @@ def bench(
         return
     if name is not None and name not in BENCHMARKS:
         raise typer.BadParameter(f"no benchmark {name}; there are {', '.join(BENCHMARKS)}")
-    if stack:
+    if minutes is not None and name != "soak":
+        raise typer.BadParameter("--minutes is for the soak")
+    if stack and PARTS[name or "lane"]:
         Stack().up(PARTS[name or "lane"])
     command = [sys.executable, "-m", "tests.bench", *([name] if name else [])]
     command += ["--runs", str(runs), *(["--records", str(records)] if records else [])]
+    command += ["--only", only] if only else []
+    command += ["--minutes", str(minutes)] if minutes else []
     command += ["--clean"] if clean else []
     raise typer.Exit(subprocess.run(command, cwd=CHECKOUT, check=False).returncode)
 

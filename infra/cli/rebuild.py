@@ -16,8 +16,9 @@ from sinks.open import open_sink
 from streams import catalog
 from streams.runtime import kafka, metrics
 from streams.runtime import rebuild as builder
-from streams.runtime.avro import Decoder, RegistrySource
+from streams.runtime.avro import RegistrySource
 from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.decoding import decoder
 from streams.runtime.projection import Projection, System
 from streams.runtime.settings import Settings
 from streams.runtime.sink import Sink
@@ -133,7 +134,7 @@ def run(
         report = builder.Rebuild(
             projection,
             sink,
-            Decoder(projection.topic, schemas, projection.columns),
+            decoder(projection.topic, schemas, projection.columns),
             KafkaOutbox(lambda: kafka.producer(settings.kafka)),
             metrics.default().agent(
                 projection.name, system=system.name, topic=topic, store=projection.store

@@ -31,7 +31,7 @@ from infra.demo.compare import Check
 from infra.error import StackError
 from infra.local.home import CHECKOUT, Home
 from infra.local.parts import DEFAULT
-from infra.local.process import Launch, start, stop
+from infra.local.process import GRACE_S, Launch, start, stop
 from infra.local.stack import Stack
 from schemas.apply import apply
 from schemas.payments.currencies import decimal_text
@@ -70,7 +70,6 @@ class Money:
         """The whole demo; whether everything was equal."""
         self._title("Servers, topics and schemas")
         processes.end_left_over(self.home)
-        stop(self.home.run(PSP), processes.GRACE_S)
         settings = Stack(home=self.home).up((*DEFAULT, "cassandra"))
         apply(settings)
         port = processes.free_port(self.home, settings.api.port)
@@ -327,7 +326,7 @@ def pretended_provider(home: Home, port: int, webhook_url: str) -> Iterator[None
     try:
         yield
     finally:
-        stop(record, processes.GRACE_S)
+        stop(record, GRACE_S)
 
 
 def _leg(debit: str, credit: str, amount: int) -> dict[str, Any]:

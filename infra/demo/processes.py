@@ -15,13 +15,12 @@ from contextlib import contextmanager
 import httpx
 
 from infra.error import StackError
-from infra.local import ports, process
+from infra.local import PARTS, ports, process
 from infra.local.home import CHECKOUT, Home
-from infra.local.process import Launch
+from infra.local.process import GRACE_S, Launch
 from infra.prometheus.scrape import discover
 
 READY_TIMEOUT_S = 90.0
-GRACE_S = 40.0
 POLL_S = 0.2
 LOG_LINES = 15
 VERB = (sys.executable, "-c", "from infra.cli import main; main()")
@@ -32,8 +31,7 @@ WORKER, API = "demo-worker", "demo-api"
 
 def end_left_over(home: Home) -> None:
     """End what a demo that was killed has left running."""
-    for name in (WORKER, API):
-        process.stop(home.run(name), GRACE_S)
+    process.end(home.beside(PARTS))
 
 
 @contextmanager

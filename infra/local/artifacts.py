@@ -51,16 +51,25 @@ class Corrupt(StackError):
 def recorded(server: str) -> dict[Artifact, str]:
     """The artifacts of a server with their digests."""
     content: dict[str, dict[str, str]] = json.loads(CHECKSUMS.read_text())
-    return {Artifact.parse(c): digest for c, digest in content[server].items()}
+    return parsed(content[server])
+
+
+def parsed(digests: Mapping[str, str]) -> dict[Artifact, str]:
+    """Digests by artifact, of digests by coordinates."""
+    return {Artifact.parse(c): digest for c, digest in digests.items()}
 
 
 def jars(site: Site, server: str) -> Path:
-    """The folder with all files of a server, downloaded if it is not complete yet.
+    """The folder with all files of a server; see `fetched`."""
+    return fetched(site, server, recorded(server))
+
+
+def fetched(site: Site, name: str, wanted: Mapping[Artifact, str]) -> Path:
+    """The folder with exactly these files, downloaded if it is not complete yet.
 
     Raises `Corrupt` if a file differs from its record, `StackError` if it cannot be had.
     """
-    wanted = recorded(server)
-    folder = site.home.lib / f"{server}-{_fingerprint(wanted)}"
+    folder = site.home.lib / f"{name}-{_fingerprint(wanted)}"
     if folder.is_dir():
         return folder
     fresh = folder.with_name(folder.name + ".new")

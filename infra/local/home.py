@@ -20,7 +20,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,10 @@ class Home:
 
     def run(self, part: str) -> Path:
         return self.root / "run" / f"{part}.json"
+
+    def beside(self, parts: Container[str]) -> list[Path]:
+        """The records of processes that are none of these parts."""
+        return sorted(f for f in (self.root / "run").glob("*.json") if f.stem not in parts)
 
     @property
     def tag(self) -> str:

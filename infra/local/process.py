@@ -25,6 +25,8 @@ from infra.local.home import read_json
 LOG_BYTES_MAX = 10_000_000
 START_TOLERANCE_S = 2.0
 """Start times are derived from the wall clock, which may be corrected between two readings."""
+GRACE_S = 40.0
+"""How long a worker or an API may take to end by itself."""
 KILLED_WITHIN_S = 10.0
 """How long the kernel may take to end a killed process, and a keeper to follow its server."""
 
@@ -118,6 +120,11 @@ def stop(record_file: Path, grace_s: float) -> bool:
             _ended(psutil.Process(group), KILLED_WITHIN_S)
     record_file.unlink(missing_ok=True)
     return process is not None
+
+
+def end(record_files: Sequence[Path]) -> list[str]:
+    """Stop what these records name; returns the names of those that ran."""
+    return [file.stem for file in record_files if stop(file, GRACE_S)]
 
 
 def _ended(process: psutil.Process, within_s: float) -> bool:

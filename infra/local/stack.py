@@ -75,10 +75,13 @@ class Stack:
         return Settings.read()
 
     def down(self, parts: Sequence[str] | None = None) -> list[str]:
-        """Stop our processes of these parts (all by default); return the names of those."""
+        """Stop our processes of these parts; by default of all, and before them whatever else was
+        started here, as by a demo that was killed. Returns the names of what was stopped.
+        """
         wanted = in_order(PARTS if parts is None else parts, with_needs=False)
         with self._locked():
-            return [part.name for part in reversed(wanted) if self._stop(part)]
+            beside = process.end(self.home.beside(PARTS)) if parts is None else []
+            return [*beside, *(part.name for part in reversed(wanted) if self._stop(part))]
 
     def clean(self) -> None:
         """Stop everything and remove the home folder with all data, logs and downloads."""

@@ -123,6 +123,8 @@ class ApiLimits(_Part):
 class Api(_Part):
     host: str = "127.0.0.1"
     port: int = 18080
+    workers: int = 1
+    """Processes that share the port; each has its part of the rates in `limits`."""
     issuer: str = "headrace-dev"
     audience: str = "headrace"
     keys_file: Path | None = None

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=False)
@@ -60,6 +60,10 @@ class Topic:
 
     `retries` names the reactors that read this topic, with the delays of their retry topics
     (milliseconds, ascending): there is a topic `retry_topic(reactor, delay)` for each.
+
+    `encoding` says what the values are. "json" is for topics that others write: projections read
+    them (`streams.runtime.json` has the limits), nothing of ours writes them, and the registry
+    hears nothing of their schema, which then only says what is read.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Topic:
     derived_from: tuple[str, ...] = ()
     retries: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     extra: Mapping[str, str] = field(default_factory=dict)
+    encoding: Literal["avro", "json"] = "avro"
 
     def record(self, fullname: str) -> RecordType:
         """The record type of that full name; KeyError names the topic and what it has."""

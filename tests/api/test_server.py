@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -47,6 +48,12 @@ def topics() -> None:
 
 @pytest.fixture(scope="module")
 def base(home: Path, topics: None) -> Iterator[str]:
+    with served(home) as url:
+        yield url
+
+
+@contextmanager
+def served(home: Path, *options: str) -> Iterator[str]:
     port = free_port()
     environment = {
         **os.environ,
@@ -58,7 +65,7 @@ def base(home: Path, topics: None) -> Iterator[str]:
     code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, "api", "--port", str(port)],
+            [sys.executable, "-c", code, "api", "--port", str(port), *options],
             cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
@@ -202,3 +209,20 @@ def test_the_log_is_json_without_tokens(base: str, home: Path, headers: dict[str
     requests = [json.loads(line) for line in text.splitlines() if '"request"' in line]
     assert any(line["route"] == "/v1/ads/events" and line["status"] == 202 for line in requests)
     assert headers["Authorization"].split()[1] not in text
+
+
+def test_worker_processes_share_the_port_and_are_counted_together(home: Path, topics: None) -> None:
+    api = Settings.read().api
+    asked = 40
+    with served(home, "--workers", "2") as url:
+        token = DevIssuer(home / "keys", api.issuer, api.audience).token("me", [READ], 600)
+        headers = {"Authorization": f"Bearer {token}"}
+        for _ in range(asked):  # each on a connection of its own
+            assert httpx.get(f"{url}/info", headers=headers).status_code == 200
+        counted = httpx.get(f"{url}/metrics").text
+    line = next(
+        one
+        for one in counted.splitlines()
+        if one.startswith("http_server_request_duration_seconds_count") and '"/info"' in one
+    )
+    assert float(line.rsplit(" ", 1)[1]) == asked

@@ -19,7 +19,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from api.app import ROUTERS
-from api.auth import MODERATE, OPEN, READ, SIGNED, WRITE, InvalidToken, Verifier
+from api.auth import MODERATE, OPEN, READ, SIGNED, WRITE, InvalidToken, Remembered, Verifier
 from api.issuer import DevIssuer
 from api.keys import BadKeySet, KeyFile, KeyUrl, parse, public_set
 from tests.api.conftest import AUDIENCE, CLICK, ISSUER, client_of, problem_of
@@ -300,3 +300,82 @@ async def test_keys_come_over_https_only() -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(ValueError, match="https"):
             KeyUrl("http://id.test/jwks", client)
+
+
+class Counted:
+    """Keys that can be withdrawn, and how often they were asked for."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, Any] = {"ed": ED}
+        self.asked = 0
+
+    async def find(self, kid: str) -> Any:
+        self.asked += 1
+        return self.keys.get(kid)
+
+
+@pytest.fixture
+def signatures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tokens whose signature was checked."""
+    checked: list[str] = []
+    whole = jwt.decode
+
+    def decode(token: str, *args: Any, **more: Any) -> Any:
+        checked.append(token)
+        return whole(token, *args, **more)
+
+    monkeypatch.setattr(jwt, "decode", decode)
+    return checked
+
+
+async def test_a_good_token_is_checked_once(signatures: list[str]) -> None:
+    verifier = Verifier(Counted(), ISSUER, AUDIENCE, now=lambda: NOW)
+    token = ed(scope="read")
+
+    first, again = await verifier.verify(token), await verifier.verify(token)
+
+    assert first == again
+    assert signatures == [token]
+    with pytest.raises(InvalidToken):
+        await verifier.verify(token[:-1] + ("A" if token[-1] != "A" else "B"))
+
+
+@pytest.mark.parametrize("of", ["exp", "clock_set_back"])
+async def test_a_remembered_token_ends_with_its_time(of: str) -> None:
+    now = [NOW]
+    verifier = Verifier(Counted(), ISSUER, AUDIENCE, now=lambda: now[0])
+    token = ed(nbf=NOW)
+    await verifier.verify(token)
+
+    now[0] += 71 if of == "exp" else -11
+    with pytest.raises(InvalidToken):
+        await verifier.verify(token)
+
+
+async def test_a_remembered_token_ends_with_its_key() -> None:
+    keys = Counted()
+    verifier = Verifier(keys, ISSUER, AUDIENCE, now=lambda: NOW)
+    token = ed()
+    await verifier.verify(token)
+
+    keys.keys["ed"] = OKPKey.generate_key("Ed25519", {"kid": "ed"})
+    with pytest.raises(InvalidToken):
+        await verifier.verify(token)
+    keys.keys.clear()
+    with pytest.raises(InvalidToken):
+        await verifier.verify(token)
+
+
+async def test_only_good_tokens_are_remembered_and_not_too_many(signatures: list[str]) -> None:
+    verifier = Verifier(Counted(), ISSUER, AUDIENCE, lambda: NOW, Remembered(most=2))
+    tokens = [ed(sub=f"me-{n}") for n in range(3)]
+    for token in tokens:
+        await verifier.verify(token)
+    with pytest.raises(InvalidToken):
+        await verifier.verify(ed(exp=NOW - 60))
+
+    assert len(verifier.remembered) == 2
+    signatures.clear()
+    for token in reversed(tokens):
+        await verifier.verify(token)
+    assert signatures == [tokens[0]]

@@ -14,6 +14,7 @@ from schemas.registry import schema_ids
 from streams.runtime import kafka
 from streams.runtime.settings import Settings
 from streams.runtime.topic import Topic
+from tests.bench.report import counted
 from tests.bench.store import drop_topics
 
 _TIMEOUT_S = 10.0
@@ -31,7 +32,7 @@ def fill(
     apply(settings, [topic])
     encoder = Encoder(topic, schema_ids(topic, settings.registry))
     with BulkProducer(settings.kafka, encoder) as producer:
-        for record, frame in frames:
+        for record, frame in counted(f"filling {topic.name}", records, frames):
             producer.send(record, frame)
     if producer.sent != records:
         raise ValueError(f"{topic.name}: {producer.sent} records were made, not {records}")

@@ -6,14 +6,16 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
@@ -69,3 +71,15 @@ def _shown(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.2f}" if abs(cell) < 1_000 else f"{cell:,.0f}"
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def counted(
+    title: str, total: int, frames: Iterable[tuple[str, pl.DataFrame]]
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The same frames by record name, with a progress bar of their rows while they are taken."""
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        for record, frame in frames:
+            yield record, frame
+            bar.advance(task, frame.height)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from streams.runtime.settings import Settings
-from tests.bench import clicks, decider, lane, traffic
+from tests.bench import clicks, lane, restart, sinks, traffic, transfers
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
@@ -34,20 +34,9 @@ def test_totals_are_those_of_the_records() -> None:
 @pytest.fixture
 def settings() -> Iterator[Settings]:
     given = Settings.read()
-    made = [clicks.topic(RECORDS), traffic.double("ads-windows", RECORDS).topic]
-    models = ("bench-lane-redis", f"bench-ads-windows-{RECORDS}")
     yield given
-    drop_topics(given, made)
-    for model in models:
-        drop_read_model(given, model)
-
-
-@pytest.mark.stack
-@pytest.mark.parametrize("name", ["lane", "memory", "raw", "faust"])
-def test_every_contender_counts_right(settings: Settings, name: str) -> None:
-    clicks.ensure(settings, RECORDS)
-    contender = lane.contenders(settings, RECORDS)[name]
-    assert once(contender).events == RECORDS
+    drop_topics(given, [traffic.double("ads-windows", RECORDS).topic])
+    drop_read_model(given, f"bench-ads-windows-{RECORDS}")
 
 
 @pytest.mark.stack
@@ -58,16 +47,25 @@ def test_a_rebuild_folds_every_record(settings: Settings) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.parametrize("name", sinks.contenders(RECORDS))
+def test_every_way_into_a_store_stores_what_it_was_given(name: str) -> None:
+    assert once(sinks.contenders(RECORDS)[name]).finish.count
+
+
+@pytest.mark.stack
 def test_a_decider_decides_every_command() -> None:
-    given, one = Settings.read(), decider.decider(RECORDS)
-    decider.fill(given, one, RECORDS)
-    done = run(python("decider", RECORDS))
+    given, one = Settings.read(), transfers.decider(RECORDS)
+    transfers.fill(given, one, transfers.commands(RECORDS))
+    done = run(python("decide", RECORDS))
     drop_topics(given, [one.commands, one.events])
     assert (done.events, done.finish.count) == (RECORDS, RECORDS)
 
 
-def test_a_restored_state_is_the_one_that_was_kept() -> None:
-    assert decider.restore(1_000)["keys"] == 1_100
+@pytest.mark.stack
+def test_a_decider_comes_back_with_all_its_state() -> None:
+    back = restart.measure(Settings.read(), 1, RECORDS, 500)
+    assert back["snapshot_bytes"] > 0
+    assert 0 < back["folded_after_it"] <= 500
 
 
 def test_wrong_totals_are_an_error() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +11,16 @@ import polars as pl
 from schemas.ads.events import AD_CLICKED, AD_IMPRESSED, EVENTS
 from schemas.leaderboard.events import SCORE_SUBMITTED, SCORES
 from streams import catalog
+from streams.runtime.batch import OFFSET, Batch
+from streams.runtime.outcome import Fate, Outcome
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Settings
-from streams.runtime.sink import ReadModel
+from streams.runtime.sink import Changes, ReadModel, Upsert
+from tests.bench import clicks, rule
 from tests.bench.clicks import START_MS
 from tests.bench.log import fill
+from tests.bench.shapes import BUCKET_ROWS
+from tests.bench.shapes import EVENTS as CLICKS
 
 SEED = 12
 _CHUNK = 20_000
@@ -70,17 +75,57 @@ def scores(records: int) -> Frames:
 SOURCES = {EVENTS.name: ads, SCORES.name: scores}
 
 
-def double(name: str, records: int) -> Projection:
-    """A read model of the catalogue under a name of our own, over a topic of our own."""
+class KeepClicks:
+    """Every click as it is, by offset: what a store costs where the fold costs nothing."""
+
+    def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
+        return None
+
+    def fold(self, state: None, batch: Batch) -> tuple[None, Outcome]:
+        offset = pl.col(OFFSET)
+        rows = batch.frame.with_columns(
+            offset.alias("offset"), (offset // BUCKET_ROWS).alias("bucket")
+        )
+        changes = [Upsert(CLICKS, rows.select(*CLICKS.columns))] if rows.height else []
+        return state, Outcome(changes, {Fate.APPLIED: rows.height})
+
+    def provisional(self, state: None) -> list[Changes]:
+        return []
+
+
+def history(store: str, linger_ms: int = 0) -> Projection:
+    """The clicks kept one by one in a store."""
+    name = f"clicks-{store}"
+    model = ReadModel(name, (CLICKS,))
+    return Projection(name, clicks.topic(1), KeepClicks(), model, store, linger_ms=linger_ms)
+
+
+OWN = {
+    "clicks-windows": replace(rule.projection(clicks.topic(1), "redis"), name="clicks-windows"),
+    "clicks-clickhouse": history("clickhouse", linger_ms=1_000),
+    "clicks-cassandra": history("cassandra"),
+    "clicks-s3": history("s3", linger_ms=1_000),
+}
+"""Read models of the benchmark's own, over its clicks."""
+
+
+def double(name: str, records: int | str) -> Projection:
+    """A read model of the catalogue or of `OWN`, under a name and over a topic of our own."""
+    ours = f"bench-{name}-{records}"
+    if name in OWN:
+        model = ReadModel(ours, OWN[name].model.tables)
+        return replace(OWN[name], name=ours, topic=clicks.topic(records), model=model)
     _, projection = catalog.projection(name)
     topic = replace(projection.topic, name=f"bench.{projection.topic.name}-{records}")
-    ours = f"bench-{name}-{records}"
     model = ReadModel(ours, projection.model.tables)
     return replace(projection, name=ours, topic=topic, model=model)
 
 
 def ensure(settings: Settings, name: str, records: int) -> None:
     """The topic of `double(name)`, filled."""
+    if name in OWN:
+        clicks.ensure(settings, records)
+        return
     _, projection = catalog.projection(name)
     make = SOURCES[projection.topic.name]
     fill(settings, double(name, records).topic, records, make(records))

@@ -1,16 +1,32 @@
-"""What the decider benchmark decides: transfers between a thousand accounts of one partition."""
+"""What `bench decide` decides: transfers between the accounts of one partition."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import polars as pl
 
+from connectors.encode import Encoder
+from schemas.apply import apply
+from schemas.registry import schema_ids
+from streams.runtime import kafka
 from streams.runtime.decider.records import CONTROL_RECORDS
-from streams.runtime.decider.rules import Command, Decider, Event, Rejected, Reply, State
+from streams.runtime.decider.rules import (
+    Command,
+    Decider,
+    Envelope,
+    Event,
+    Rejected,
+    Reply,
+    State,
+)
+from streams.runtime.decider.wire import envelope_headers
+from streams.runtime.settings import Settings
 from streams.runtime.topic import RecordType, Topic
+from tests.bench.store import drop_topics
 
 ACCOUNTS = 1_000
 OVERDRAFT = 1_000_000
@@ -72,6 +88,12 @@ class Transfers:
         return Reply(201, {"amount": event.row.amount})
 
 
+def chain(accounts: int, more: int) -> Iterator[Transfer]:
+    """Transfers from each account to the next one, round and round: all have been used then."""
+    for n in range(accounts + more):
+        yield Transfer(f"account-{n % accounts}", f"account-{(n + 1) % accounts}", 1 + n % 100)
+
+
 def commands(records: int) -> list[Transfer]:
     """The same transfers every time."""
     return [
@@ -82,7 +104,7 @@ def commands(records: int) -> list[Transfer]:
 
 def decider(records: int, **more: Any) -> Decider:
     """The decider of a run of that size, on topics of its own."""
-    name = f"bench-decider-{records}"
+    name = f"bench.decide-{records}"
     common: dict[str, Any] = {
         "key": "debit",
         "event_time": None,
@@ -97,3 +119,26 @@ def decider(records: int, **more: Any) -> Decider:
         decides=asked.name,
     )
     return Decider(name, asked, told, Transfers(), **more)
+
+
+def fill(
+    settings: Settings, one: Decider, rows: Iterable[Transfer], keyed_every: int | None = None
+) -> None:
+    """Make both topics anew; the command topic full, the event topic empty. Every so many commands
+    have an idempotency key.
+    """
+    drop_topics(settings, [one.commands, one.events])
+    apply(settings, [one.commands, one.events])
+    write = Encoder(one.commands, schema_ids(one.commands, settings.registry)).writer("Transfer")
+    producer = kafka.producer(settings.kafka)
+    for n, row in enumerate(rows):
+        key, value = write(row)
+        keyed = f"key-{n}" if keyed_every and not n % keyed_every else ""
+        headers = envelope_headers(Envelope(f"{n:032x}", "", keyed, "f" * 32 if keyed else ""))
+        while True:
+            try:
+                producer.produce(one.commands.name, value, key, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush()

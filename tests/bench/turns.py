@@ -100,3 +100,16 @@ def figures(title: str, runs: Sequence[Run]) -> dict[str, Any]:
             for one in runs
         ],
     }
+
+
+def ratios(
+    ours: Sequence[Run], theirs: Sequence[Run], figure: Callable[[Run], float | None]
+) -> dict[str, Any] | None:
+    """A figure of ours to theirs in the same turn: the median, and turn by turn. None where a run
+    has no such figure.
+    """
+    pairs = [(figure(our), figure(their)) for our, their in zip(ours, theirs, strict=True)]
+    found = [our / their for our, their in pairs if our is not None and their is not None]
+    if not found or len(found) < len(pairs):
+        return None
+    return {"median": round(median(found), 2), "by_turn": [round(one, 2) for one in found]}

@@ -14,7 +14,8 @@ import pytest
 from infra.error import StackError
 from infra.local import PARTS, Stack, ports, process
 from infra.local import stack as stack_module
-from infra.local.home import read_json
+from infra.local.home import Home, read_json
+from infra.local.process import Launch
 from infra.local.stack import in_order
 from streams.runtime.settings import Settings
 
@@ -33,6 +34,23 @@ def pid(stack: Stack) -> int:
 
 def starts(stack: Stack) -> list[str]:
     return (stack.home.data(fake.NAME) / "starts").read_text().split()
+
+
+def test_down_ends_what_a_killed_demo_left_and_parts_asked_for_leave_it(
+    stack: Stack, mode: Mode, home: Home
+) -> None:
+    mode("good")
+    stack.up([fake.NAME])
+    beside = process.start(
+        Launch((sys.executable, "-c", "import time; time.sleep(600)"), home.root, {}),
+        home.run("demo-worker"),
+        home.log("demo-worker"),
+    )
+    assert stack.down([fake.NAME]) == [fake.NAME]
+    assert beside.is_running()
+    assert stack.down() == ["demo-worker"]
+    assert not beside.is_running()
+    assert home.beside(()) == []
 
 
 def test_up_publishes_the_address_and_down_takes_it_back(stack: Stack, mode: Mode) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.runtime.runs import CODE, UNTIL, Runs
+from streams.runtime.runs import CODE, FAN, UNTIL, Runs
 from streams.runtime.window import (
     Aggregate,
     Count,
@@ -140,14 +143,22 @@ RUNS = st.lists(
 )
 
 
+@pytest.mark.parametrize("small_rows", [1, 4_096])
 @settings(deadline=None)
-@given(RUNS)
-def test_runs_equal_a_dict_that_forgets(batches):
-    """Newest wins, dead rows never show, whatever was merged when."""
+@given(batches=RUNS, spread=st.sampled_from([1, 2**64 // 31]))
+def test_runs_equal_a_dict_that_forgets(small_rows, batches, spread):
+    """Newest wins, dead rows never show, whatever was merged when and however runs are asked."""
+    with patch("streams.runtime.runs.SMALL_ROWS", small_rows):
+        _compare(batches, spread)
+
+
+def _compare(batches, spread):
     runs, plain, watermark = Runs(), {}, 0
-    for n, (moves, codes) in enumerate(batches):
+    asked = pl.Series([n * spread for n in range(31)], dtype=pl.UInt64).to_numpy()
+    for n, (moves, numbers) in enumerate(batches):
         watermark += moves
         until = n + 4
+        codes = [number * spread for number in numbers]
         rows = pl.DataFrame(
             {CODE: codes, UNTIL: [until] * len(codes), "value": [n] * len(codes)},
             schema={CODE: pl.UInt64, UNTIL: pl.Int64, "value": pl.Int64},
@@ -155,7 +166,23 @@ def test_runs_equal_a_dict_that_forgets(batches):
         runs = runs.put(rows, watermark)
         plain |= dict.fromkeys(codes, (until, n))
         alive = {c: v for c, v in plain.items() if v[0] > watermark}
-        asked = pl.Series(range(31), dtype=pl.UInt64).to_numpy()
         for found in (runs.take(asked), runs.scan(pl.lit(value=True))):
             kept = found.filter(pl.col(UNTIL) > watermark)
             assert {c: (u, v) for c, u, v in kept.iter_rows()} == alive
+
+
+def test_runs_stay_few_and_within_twice_their_rows():
+    """Keys drawn at random from a fixed set: every batch is a newer version of some of them."""
+    keys, batch = 20_000, 500
+    draw, runs, written = np.random.default_rng(3), Runs(), 0
+    with patch("streams.runtime.runs.SMALL_ROWS", 64):
+        for _ in range(200):
+            codes = np.sort(draw.choice(keys, batch, replace=False)).astype(np.uint64) << 49
+            rows = pl.DataFrame({CODE: codes, UNTIL: np.full(batch, 1_000), "value": codes})
+            before, runs = runs, runs.put(rows, 0)
+            written += sum(
+                run.rows.height for run in runs.runs if all(run is not old for old in before.runs)
+            )
+            assert runs.height <= 2 * keys + batch
+            assert len(runs.runs) <= 1 + 3 * FAN
+    assert written < 200 * batch * 6

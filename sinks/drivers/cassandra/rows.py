@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from cassandra.query import UNSET_VALUE, BatchStatement, BatchType
+from cassandra.query import BatchStatement, BatchType
 
 from sinks.drivers.cassandra.blocks import Block, weights
+from sinks.drivers.cassandra.encode import add, lines
 from sinks.drivers.cassandra.fences import Lane
 from sinks.drivers.cassandra.store import Row, Statement, Store
 from streams.runtime.sink import Table
@@ -29,23 +30,24 @@ _ROW_OVERHEAD_BYTES = 60
 
 def statements(store: Store, lane: Lane, block: Block, stamp: int) -> Iterator[Statement]:
     """The batches that apply a block to a lane at a timestamp."""
-    table, partition, rows = block.table, lane.partition, lane.build.rows(block.table)
+    table, partition, name = block.table, lane.partition, lane.build.rows(block.table)
     columns = ["_partition", *table.columns]
     insert = (
-        f'INSERT INTO $"{rows}" ({named(columns)}) '
+        f'INSERT INTO $"{name}" ({named(columns)}) '
         f"VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"
     )
     keys = ["_partition", *table.key]
-    delete = f'DELETE FROM $"{rows}" USING TIMESTAMP ? WHERE {_equal(keys)}'
+    delete = f'DELETE FROM $"{name}" USING TIMESTAMP ? WHERE {_equal(keys)}'
     if block.deletes.height:
         frame = block.deletes.sort(table.bucket) if table.bucket else block.deletes
-        lines = zip(*_repeated(frame, stamp, partition), *_lists(frame), strict=True)
-        yield from _batched(store, delete, frame, table.bucket, list(lines))
+        prepared = store.prepared(delete)
+        values = lines(prepared, [stamp, partition, *frame.iter_columns()])
+        yield from _batched(prepared, frame, table.bucket, values)
     if block.upserts.height:
         frame = block.upserts.sort(table.bucket) if table.bucket else block.upserts
-        values = _lists(frame, unset=table.append)
-        lines = zip(*_repeated(frame, partition), *values, *_repeated(frame, stamp), strict=True)
-        yield from _batched(store, insert, frame, table.bucket, list(lines))
+        prepared = store.prepared(insert)
+        values = lines(prepared, [partition, *frame.iter_columns(), stamp], unset=table.append)
+        yield from _batched(prepared, frame, table.bucket, values)
 
 
 def due_statements(
@@ -57,13 +59,9 @@ def due_statements(
         f'INSERT INTO $"{lane.build.times(table)}" ({named(columns)}) '
         f"VALUES ({', '.join('?' * len(columns))}) USING TIMESTAMP ?"
     )
-    lines = zip(
-        *_repeated(buckets, lane.partition),
-        *_lists(buckets),
-        *_repeated(buckets, stamp),
-        strict=True,
-    )
-    yield from _batched(store, insert, buckets, (), list(lines))
+    prepared = store.prepared(insert)
+    values = lines(prepared, [lane.partition, *buckets.iter_columns(), stamp])
+    yield from _batched(prepared, buckets, (), values)
 
 
 def frame(rows: Sequence[Row], columns: Mapping[str, Any]) -> pl.DataFrame:
@@ -75,9 +73,8 @@ def frame(rows: Sequence[Row], columns: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _batched(
-    store: Store, cql: str, frame: pl.DataFrame, bucket: Sequence[str], lines: list[Row]
+    prepared: Any, frame: pl.DataFrame, bucket: Sequence[str], values: list[Row]
 ) -> Iterator[Statement]:
-    prepared = store.prepared(cql)
     sizes = (weights(frame) + _ROW_OVERHEAD_BYTES).to_list()
     runs = (
         frame.select(pl.struct(*bucket).rle().struct.field("len")).to_series().to_list()
@@ -86,8 +83,7 @@ def _batched(
     )
     for first, end in cuts(runs, sizes):
         batch = BatchStatement(BatchType.UNLOGGED)
-        for line in lines[first:end]:
-            batch.add(prepared, line)
+        add(batch, prepared, values[first:end])
         yield batch
 
 
@@ -120,24 +116,6 @@ def _own(first: int, end: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]
             first, taken = at, 0
         taken += sizes[at]
     yield first, end
-
-
-def _lists(frame: pl.DataFrame, *, unset: bool = False) -> list[list[Any]]:
-    """The columns as the driver takes them. `unset` leaves nulls out, where no older value has to
-    be overwritten: Cassandra keeps a tombstone for every null that it is told.
-    """
-    columns: list[list[Any]] = []
-    for series in frame.iter_columns():
-        physical = series.to_physical() if isinstance(series.dtype, pl.Datetime) else series
-        values = physical.to_list()
-        if unset and series.null_count():
-            values = [UNSET_VALUE if one is None else one for one in values]
-        columns.append(values)
-    return columns
-
-
-def _repeated(frame: pl.DataFrame, *values: int) -> list[list[int]]:
-    return [[value] * frame.height for value in values]
 
 
 def named(columns: Iterable[str]) -> str:

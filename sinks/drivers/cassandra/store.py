@@ -32,7 +32,7 @@ Row = tuple[Any, ...]
 Statement = Any
 """A bound statement or a batch of them; the driver has no types of its own."""
 
-CONCURRENCY = 16
+CONCURRENCY = 32
 """Requests in flight of one write."""
 PAGE_ROWS = 2_000
 RECONNECT_S = (0.5, 10.0)

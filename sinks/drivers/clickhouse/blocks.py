@@ -26,10 +26,16 @@ def blocks(model: ReadModel, write: Write) -> Iterator[tuple[Table, int, pl.Data
         if not frames or not isinstance(table, Table):
             continue
         frame = pl.concat(frames, how="diagonal")
-        if frame.height > 1:
+        if frame.height > 1 and not _once(table, write):
             frame = frame.unique(list(table.key), keep="last", maintain_order=True)
         for number, part in enumerate(frame.iter_slices(ROWS_MAX)):
             yield table, number, _stamped(part, table, write)
+
+
+def _once(table: Table, write: Write) -> bool:
+    """Whether no row of a write replaces another: a key comes twice at most with equal values."""
+    changes = [c for c in write.changes if isinstance(c, Upsert | Delete) and c.table == table]
+    return table.append and all(isinstance(change, Upsert) for change in changes)
 
 
 def _frame(change: Upsert | Delete) -> pl.DataFrame:

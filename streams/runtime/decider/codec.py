@@ -1,7 +1,8 @@
 """Typed rows of a topic to Confluent's wire format and back.
 
 Reading goes through the columnar decoder, so that a record means the same to a decider and to
-every other reader; writing with the reader's schema (`encode`).
+every other reader; a few records that leave nothing to convert are read one by one, which is many
+times as fast. Writing is with the reader's schema (`encode`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from streams.runtime.avro.typed import typed
 from streams.runtime.decider.encode import writer
 from streams.runtime.decider.records import CONTROL_RECORDS
 from streams.runtime.topic import Topic
+
+FEW = 64
+"""So many records at most are read one by one."""
 
 
 class EncodeFailed(ValueError):
@@ -65,6 +69,21 @@ class Codec:
 
     def decode(self, values: Sequence[bytes | None]) -> list[tuple[str, Any] | Unreadable]:
         """Full name and typed row of each value. Raises `RegistryUnavailable`."""
+        if len(values) > FEW:
+            return self._in_columns(values)
+        found: list[Any] = [self._single(value) for value in values]
+        rest = [at for at, one in enumerate(found) if one is None]
+        for at, one in zip(rest, self._in_columns([values[at] for at in rest]), strict=True):
+            found[at] = one
+        return found
+
+    def _single(self, value: bytes | None) -> tuple[str, Any] | None:
+        found = self._decoder.single(value)
+        return None if found is None else (found[0], self._rows[found[0]](**found[1]))
+
+    def _in_columns(self, values: Sequence[bytes | None]) -> list[tuple[str, Any] | Unreadable]:
+        if not values:
+            return []
         decoded = self._decoder.decode(values)
         found: list[Any] = [None] * len(values)
         for name, frame in decoded.frames.items():

@@ -84,6 +84,7 @@ class Judge:
         self._apply = folded.apply
         self._folded = folded
         self._state = folded.state
+        self._undo = folded.state.undo
 
     def command(self, one: Incoming) -> Judged | None:
         """The event of a command; None while it cannot be told, because the event of another
@@ -123,7 +124,7 @@ class Judge:
         timer: str,
     ) -> Judged:
         state = self._state
-        steps = state.begin()
+        steps = self._undo.steps = []
         try:
             row = rule(state, cause)
             if steps:

@@ -21,6 +21,7 @@ DELIVERY_TIMEOUT_MS = 10_000
 """Below a decider's `deadline_ms`."""
 CONFIG = {
     "linger.ms": 0,
+    "socket.nagle.disable": True,
     "message.timeout.ms": DELIVERY_TIMEOUT_MS,
     "delivery.report.only.error": True,
     "queue.buffering.max.messages": 200_000,

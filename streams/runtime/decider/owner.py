@@ -359,7 +359,8 @@ class Owner:
                 return done
             if command.offset > self._source:
                 time_ms = command.time_ms
-                if state.first_ms <= time_ms and not self._fire(time_ms):
+                heap = state.heap
+                if heap and heap[0][0] <= time_ms and not self._fire(time_ms):
                     return done
                 if len(flying) >= most or (judged := judge(one)) is None:
                     return done
@@ -386,9 +387,9 @@ class Owner:
         key: bytes,
         headers: Iterable[tuple[str, bytes]],
     ) -> None:
-        self._seq += 1
-        judged.signature = signature = self._sign(self._seq, self._source)
-        judged.source_offset = self._source
+        self._seq = seq = self._seq + 1
+        judged.source_offset = source = self._source
+        judged.signature = signature = self._sign(seq, source)
         judged.sent_ms = self._now_ms
         self._flying.append(judged)
         self._decided[judged.code] += 1

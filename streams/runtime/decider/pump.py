@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from confluent_kafka import Message
 
 from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.echo import Echo
@@ -35,6 +36,12 @@ from streams.runtime.position import FilterState
 KILLED = ("failed", "the command has ended the process each time it was decided")
 
 TICK_S = 0.02
+_HEADERS, _KEY, _TIMESTAMP, _OFFSET = (
+    Message.headers,
+    Message.key,
+    Message.timestamp,
+    Message.offset,
+)
 
 log = structlog.get_logger()
 
@@ -290,10 +297,15 @@ class Pump:
                 with self._noting(part, suspect):
                     decoded = self._commands.decode(part.values())
             where = f"{span.seat.topic}/{span.seat.partition}"
-            for one, message in zip(decoded, part.messages, strict=True):
-                _, time_ms = message.timestamp()
-                place = where, message.offset()
-                found.append(incoming_of(one, message.headers(), message.key(), time_ms, place))
+            messages = part.messages
+            found += [
+                incoming_of(one, headers, key, stamp[1], (where, offset))
+                for one, headers, key, stamp, offset in zip(
+                    decoded,
+                    *(map(get, messages) for get in (_HEADERS, _KEY, _TIMESTAMP, _OFFSET)),
+                    strict=True,
+                )
+            ]
         return found
 
     def _work(self, desk: Desk, owner: Owner) -> None:

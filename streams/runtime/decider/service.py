@@ -1,16 +1,20 @@
 """A decider as a Faust service: the shell around the pump.
 
-    command reader (group) ─┐
-                            ├─▶ channel ─▶ Faust agent ─▶ pump thread ─▶ producer
-    event reader (assigned) ┘                                └─▶ answers (Redis), snapshots
+    command reader (group) ─┐        Faust agent
+                            │             ⋮ shifts
+                            ├─▶ works ─▶ pump thread ─▶ producer
+    event reader (assigned) ┘                └─▶ answers (Redis), snapshots
 
-Faust supervises; the readers are threads; owners and their state belong to the pump's thread.
+Faust supervises; the readers are threads; owners and their state belong to the pump's thread. The
+agent sends the pump's thread to work in shifts: as long as there is work it takes it straight from
+the readers, since a way through the event loop costs more than deciding a command.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import socket
 import threading
 import time
@@ -50,7 +54,7 @@ from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.service import LaneApp
-from streams.runtime.lane.span import Seat, Span
+from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.metrics.decider import DeciderMetrics
 from streams.runtime.position import FilterState
@@ -59,6 +63,10 @@ from streams.runtime.settings import Kafka
 BROKER_TIMEOUT_S = 10.0
 STUCK_AFTER_S = 120.0
 TELL_S = 1.0
+SHIFT_S = 1.0
+"""How long the pump works before the agent has a look at it."""
+STAY_S = 0.05
+"""How long it waits for more before it goes."""
 RETRY_S = 0.5
 NEVER_IDLE_MS = 2**31
 
@@ -95,7 +103,9 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._app = app
         self._wiring = wiring
         self._stopping = threading.Event()
-        self._channel = app.channel(maxsize=0)  # bounded by what the readers may have out
+        self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()  # the readers bound it
+        self._channel = app.channel(maxsize=0)
+        self._called = False
         self._admin = kafka.admin(wiring.kafka)
         self._archive = Archive(decider, wiring.snapshots)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
@@ -164,10 +174,10 @@ class Deciding(faust.Service):  # type: ignore[misc]
     # -- Faust ----------------------------------------------------------------------------------
 
     def _agent(self) -> Callable[[Any], Any]:
-        async def decide(works: Any) -> None:
-            async for work in works:
+        async def decide(shifts: Any) -> None:
+            async for _ in shifts:
                 try:
-                    await asyncio.wrap_future(self._executor.submit(self._process, work))
+                    await asyncio.wrap_future(self._executor.submit(self._shift))
                 except asyncio.CancelledError:
                     raise
                 except BaseException as error:  # Polars panics are no Exceptions
@@ -221,6 +231,18 @@ class Deciding(faust.Service):  # type: ignore[misc]
         return self.failure is not None or quiet_s > STUCK_AFTER_S
 
     # -- the pump's thread ----------------------------------------------------------------------
+
+    def _shift(self) -> None:
+        """Do what there is to do, and what comes meanwhile."""
+        until_s = time.monotonic() + SHIFT_S
+        while not self._stopping.is_set() and time.monotonic() < until_s:
+            try:
+                self._process(self._works.get(timeout=STAY_S))
+            except queue.Empty:
+                break
+        self._called = False
+        if not self._works.empty():  # handed over since, by who saw that the pump was called
+            self._call()
 
     def _process(self, work: Work) -> None:
         if self._stopping.is_set():
@@ -362,8 +384,15 @@ class Deciding(faust.Service):  # type: ignore[misc]
                 if seat.revoked or self._stopping.wait(RETRY_S):
                     raise
 
-    def _hand(self, work: Work | Span) -> None:
-        asyncio.run_coroutine_threadsafe(self._channel.put(work), self._loop)
+    def _hand(self, work: Work) -> None:
+        self._works.put(work)
+        if not self._called:
+            self._call()
+
+    def _call(self) -> None:
+        """Have the pump come; once too often does no harm."""
+        self._called = True
+        asyncio.run_coroutine_threadsafe(self._channel.put(True), self._loop)
 
     def _failed(self, error: BaseException) -> None:
         if not self._stopping.is_set():

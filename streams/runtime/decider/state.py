@@ -91,8 +91,9 @@ class PartitionState:
         self._rows = {name: dict(rows) for name, rows in image.tables.items()}
         self._tables = {name: MemoryTable(rows, self.undo) for name, rows in self._rows.items()}
         self._timers: Rows = dict(image.timers)
-        self._heap = [(time_ms, name) for name, time_ms in image.timers.items()]
-        heapq.heapify(self._heap)
+        self.heap = [(time_ms, name) for name, time_ms in image.timers.items()]
+        """Times and names; the first may be outdated, but no timer is due before it."""
+        heapq.heapify(self.heap)
 
     def __getitem__(self, table: str) -> MemoryTable:
         return self._tables[table]
@@ -111,15 +112,9 @@ class PartitionState:
         if before is not ABSENT:
             self.undo.steps.append((self._timers, name, before))
 
-    @property
-    def first_ms(self) -> int:
-        """No timer is due before this time; cheap, and perhaps earlier than the earliest."""
-        heap = self._heap
-        return heap[0][0] if heap else _NEVER_MS
-
     def due(self, time_ms: int) -> Timer | None:
         """The earliest timer set to that time or before."""
-        heap, timers = self._heap, self._timers
+        heap, timers = self.heap, self._timers
         while heap and heap[0][0] <= time_ms:
             at, name = heap[0]
             if timers.get(name) == at:
@@ -163,10 +158,10 @@ class PartitionState:
         return Image(tables, copies[id(self._timers)])
 
     def _push(self, time_ms: int, name: str) -> None:
-        heapq.heappush(self._heap, (time_ms, name))
-        if len(self._heap) > 2 * len(self._timers) + _SLACK:
-            self._heap = [(at, timer) for timer, at in self._timers.items()]
-            heapq.heapify(self._heap)
+        heapq.heappush(self.heap, (time_ms, name))
+        if len(self.heap) > 2 * len(self._timers) + _SLACK:
+            self.heap = [(at, timer) for timer, at in self._timers.items()]
+            heapq.heapify(self.heap)
 
 
 def _put_back(rows: Rows, key: Any, before: Any) -> None:

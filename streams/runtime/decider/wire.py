@@ -52,8 +52,8 @@ _FIELDS = {
     SUBJECT: "subject",
 }
 
-_CARRIED = frozenset({*_FIELDS, "traceparent", "tracestate"})
-"""What an event repeats of its command's headers: the envelope, and W3C Trace Context."""
+_TRACE = frozenset({"traceparent", "tracestate"})
+"""What an event repeats of its command's headers beside the envelope: W3C Trace Context."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -144,21 +144,22 @@ def carried(
     """
     named = reply_to = key = fingerprint = subject = ""
     kept: Headers = []
-    for header in headers or ():
-        name, value = header
-        if not value or len(value) > TEXT_BYTES_MAX or name not in _CARRIED:
+    for name, value in headers or ():
+        if not value or len(value) > TEXT_BYTES_MAX:
+            continue
+        if name == CORRELATION_ID:
+            named = value.decode("utf-8", "replace")
+        elif name == REPLY_TO:
+            reply_to = value.decode("utf-8", "replace")
+        elif name == IDEMPOTENCY_KEY:
+            key = value.decode("utf-8", "replace")
+        elif name == FINGERPRINT:
+            fingerprint = value.decode("utf-8", "replace")
+        elif name == SUBJECT:
+            subject = value.decode("utf-8", "replace")
+        elif name not in _TRACE:
             continue
         kept.append((name, value))
-        if name == CORRELATION_ID:
-            named = value.decode(errors="replace")
-        elif name == REPLY_TO:
-            reply_to = value.decode(errors="replace")
-        elif name == IDEMPOTENCY_KEY:
-            key = value.decode(errors="replace")
-        elif name == FINGERPRINT:
-            fingerprint = value.decode(errors="replace")
-        elif name == SUBJECT:
-            subject = value.decode(errors="replace")
     if not named:
         named = place if offset is None else f"{place}/{offset}"
         kept.append((CORRELATION_ID, named.encode()))

@@ -21,9 +21,9 @@ from contextlib import contextmanager, nullcontext
 import polars as pl
 import structlog
 
-from streams.runtime.avro import Decoder
 from streams.runtime.dead_letters import Outbox
 from streams.runtime.decider.filter import BrokenChain
+from streams.runtime.decoding import Decodes
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.bounds import LogMismatch, check_topic
 from streams.runtime.lane.journal import ALONE, Journal, pieces
@@ -71,7 +71,7 @@ class Pump:
         self,
         projection: Projection,
         sink: WriteSide,
-        decoder: Decoder,
+        decoder: Decodes,
         outbox: Outbox,
         metrics: AgentMetrics,
         *,

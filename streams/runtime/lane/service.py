@@ -20,8 +20,9 @@ import structlog
 from faust.app.base import BootStrategy
 
 from streams.runtime import kafka
-from streams.runtime.avro import Decoder, SchemaSource
+from streams.runtime.avro import SchemaSource
 from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.decoding import decoder
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.patience import Stopped
@@ -87,7 +88,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self.pump = Pump(
             projection,
             self._sink,
-            Decoder(projection.topic, wiring.schemas, projection.columns),
+            decoder(projection.topic, wiring.schemas, projection.columns),
             KafkaOutbox(lambda: kafka.producer(wiring.kafka, **LETTERS)),
             self.metrics,
             bounds=self._bounds,

@@ -11,14 +11,15 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer
 
-from streams.runtime.avro import Decoder
 from streams.runtime.dead_letters import Outbox
+from streams.runtime.decoding import Decodes
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import AgentMetrics
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
+from streams.runtime.rebuild.pipeline import Pipeline
 from streams.runtime.rebuild.source import Source
 from streams.runtime.sink import Sink
 
@@ -72,7 +73,7 @@ class Rebuild:
 
     projection: Projection
     sink: Sink
-    decoder: Decoder
+    decoder: Decodes
     outbox: Outbox
     metrics: AgentMetrics
     consumer: Consumer
@@ -89,13 +90,13 @@ class Rebuild:
         self.sink.unseal(live)  # an earlier rebuild may have died between seal and switch
         version = self._version(live)
         self.sink.prepare(version)
-        source, pump, seats = self._open(version)
+        source, pipeline, seats = self._open(version)
         try:
-            self._fold(source, pump, seats, lambda: self._targets(live, seats), "folding")
+            self._fold(source, pipeline, seats, lambda: self._targets(live, seats), "folding")
             paused = time.monotonic()
             try:
                 sealed = self.sink.seal(live)
-                self._catch_up(source, pump, seats, sealed)
+                self._catch_up(source, pipeline, seats, sealed)
                 comparison = self._compare(seats, live, version, sealed)
                 self.sink.switch(version)
             finally:
@@ -103,6 +104,7 @@ class Rebuild:
             paused_s = time.monotonic() - paused
         finally:
             source.stop()
+            pipeline.close()
         rows = sum(seat.memory.position.next_offset for seat in seats)
         if not self.keep_old:
             time.sleep(READER_CACHE_S)
@@ -114,7 +116,7 @@ class Rebuild:
         unfinished = [version for version in self.sink.versions() if version > live]
         return max(unfinished, default=live + 1)
 
-    def _open(self, version: int) -> tuple[Source, Pump, list[Seat]]:
+    def _open(self, version: int) -> tuple[Source, Pipeline, list[Seat]]:
         topic = self.projection.topic
         pump = Pump(
             self.projection,
@@ -133,7 +135,17 @@ class Rebuild:
         targets = {seat.partition: starts[seat] for seat in seats}
         source = Source(self.consumer, starts, targets, self.projection.rows_max)
         source.start()
-        return source, pump, seats
+        pipeline = Pipeline(
+            self.projection,
+            self.sink,
+            self.decoder,
+            pump,
+            self.metrics,
+            bounds=self.bounds,
+            version=version,
+            stopping=self.stopping,
+        )
+        return source, pipeline, seats
 
     def _targets(self, live: int, seats: list[Seat]) -> Mapping[int, int]:
         """Where the live version stands; where the log ends, when it holds nothing."""
@@ -150,29 +162,32 @@ class Rebuild:
     def _fold(
         self,
         source: Source,
-        pump: Pump,
+        pipeline: Pipeline,
         seats: list[Seat],
         aim: Callable[[], Mapping[int, int]],
         step: str,
     ) -> None:
-        """Fold until every partition has reached its target."""
-        targets: Mapping[int, int] = {}
-        aimed = heard = 0.0
-        while True:
+        """Fold until every partition has reached its target; nothing is in flight then."""
+        asked = pipeline.ask(aim)
+        targets = asked.result()
+        source.aim(targets)
+        aimed = heard = time.monotonic()
+        while not (_reached(seats, targets) and not pipeline.busy):
             now = time.monotonic()
-            if now - aimed >= POLL_S:
-                targets, aimed = aim(), now
+            if asked.done() and now - aimed >= POLL_S:
+                targets, aimed = asked.result(), now
+                asked = pipeline.ask(aim)
                 source.aim(targets)
                 self._tell(seats, targets, step)
-            if _reached(seats, targets):
-                return
             span = source.next(POLL_S)
             if span is not None:
-                pump.process(span)
+                pipeline.take(span)
                 heard = now
-            elif heard and now - heard > STALL_S:
+            if pipeline.busy and (span is None or pipeline.reaches(targets)):
+                pipeline.finish()
+            elif span is None and now - heard > STALL_S:
                 raise TimeoutError(f"{self.projection.name}: no rows for {STALL_S:.0f} s")
-            heard = heard or now
+        asked.result()
 
     def _tell(self, seats: list[Seat], targets: Mapping[int, int], step: str) -> None:
         rows = sum(seat.memory.now.offset for seat in seats)
@@ -183,13 +198,13 @@ class Rebuild:
     def _catch_up(
         self,
         source: Source,
-        pump: Pump,
+        pipeline: Pipeline,
         seats: list[Seat],
         sealed: Mapping[tuple[str, int], Position],
     ) -> None:
         """Bring the new version to exactly where the sealed one stands."""
         targets = {partition: at.next_offset for (_, partition), at in sealed.items()}
-        self._fold(source, pump, seats, lambda: targets, "catching up")
+        self._fold(source, pipeline, seats, lambda: targets, "catching up")
 
     def _compare(
         self,

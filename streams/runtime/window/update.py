@@ -63,7 +63,8 @@ class Spec:
     def empty(self, rows: pl.DataFrame) -> pl.DataFrame:
         """`Update.changed` without rows, typed as for `rows`."""
         zero = pl.lit(0, pl.Int64)
-        folded = rows.clear().group_by(self.by).agg(self.partials)
+        # Without a key, a group of no rows is a group all the same.
+        folded = rows.clear().group_by(self.by).agg(self.partials).clear()
         return folded.with_columns(zero.alias(START), zero.alias(END)).select(self.columns)
 
 

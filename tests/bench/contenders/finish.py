@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -17,7 +18,7 @@ class Finish(msgspec.Struct, frozen=True):
 
     `steady_events` and `steady_s` are the part of the run after its first `WARM_UP` records, where
     a just-in-time compiler has done its work. `dropped` are records that an engine took for late;
-    `results` how many results it gave.
+    `results` how many results it gave, `sums` what their columns add up to.
     """
 
     seconds: float
@@ -30,6 +31,7 @@ class Finish(msgspec.Struct, frozen=True):
     steady_s: float | None = None
     dropped: int = 0
     results: int | None = None
+    sums: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 WARM_UP = 2_000_000
@@ -52,8 +54,18 @@ class Stopwatch:
 
 
 def say(finish: Finish) -> None:
-    """Print it, with this process's memory at its peak."""
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    finish = msgspec.structs.replace(finish, rss_peak_mib=peak_kib // 1024)
+    """Print it; without a peak of memory it gets that of this process."""
+    if not finish.rss_peak_mib:
+        finish = msgspec.structs.replace(finish, rss_peak_mib=_peak_kib() // 1024)
     # Faust redirects `sys.stdout` to its log.
     print(msgspec.json.encode(finish).decode(), file=sys.__stdout__, flush=True)
+
+
+def _peak_kib() -> int:
+    """Of this program: `ru_maxrss` would be the peak of the process that started it, if larger."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -6,24 +6,17 @@ what is cheapest for Faust. Settings are the fastest found: large polls and buff
 
 from __future__ import annotations
 
-import io
 import logging
-import os
 import sys
-from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-import fastavro
 import faust
 
-from streams.runtime.avro.container import HEADER_BYTES
 from streams.runtime.settings import Settings
 from tests.bench.clicks import AD_CLICK, PARTITIONS, WINDOW_MS, topic
-from tests.bench.contenders.finish import Finish, Stopwatch, say
-
-WINDOW_S = WINDOW_MS // 1_000
+from tests.bench.peers.tally import Clicks, Tally
 
 
 def build(records: int, take: int, folder: str) -> faust.App:
@@ -42,28 +35,13 @@ def build(records: int, take: int, folder: str) -> faust.App:
         web_enabled=False,
     )
     clicks = app.topic(topic(records).name, value_serializer="raw", key_serializer="raw")
-    schema = fastavro.parse_schema(AD_CLICK.schema)
+    decoded = Clicks(AD_CLICK.avsc)
 
-    @app.agent(clicks)
+    @app.agent(clicks)  # type: ignore[untyped-decorator]
     async def count(stream: Any) -> None:
-        windows: dict[tuple[int, int], list[int]] = {}
-        consumed: Counter[int] = Counter()
-        watch = Stopwatch()
+        tally = Tally(take, WINDOW_MS)
         async for event in stream.events():
-            if not consumed:
-                watch.start()
-            body = io.BytesIO(event.value[HEADER_BYTES:])
-            click: Any = fastavro.schemaless_reader(body, schema, None)
-            key = click["campaign_id"], int(click["event_time"].timestamp()) // WINDOW_S
-            total = windows.setdefault(key, [0, 0])
-            total[0] += 1
-            total[1] += click["cost_micros"]
-            consumed[event.message.partition] += 1
-            if consumed.total() == take:
-                seconds, cpu_s = watch.stop()
-                found = [sum(total) for total in zip(*windows.values(), strict=True)]
-                say(Finish(seconds, cpu_s, consumed, *found))
-                os._exit(0)  # an orderly stop takes seconds, and nothing is kept
+            tally.add(event.message.partition, decoded(event.value))
 
     return app
 

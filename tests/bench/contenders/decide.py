@@ -1,4 +1,4 @@
-"""The decider as a worker runs it. Usage: decider RECORDS
+"""The decider as a worker runs it. Usage: decide RECORDS
 
 From the first decision to the last event read back: command reader, guarded decode, rules, events
 with their headers through the idempotent producer, reading back, metrics.
@@ -9,26 +9,32 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from schemas.registry import schema_ids
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
+from streams.runtime.decider.owner import Owner
+from streams.runtime.decider.rules import Decider
 from streams.runtime.decider.service import DeciderWiring, Deciding
-from streams.runtime.decider.snapshot_store import LocalStore
+from streams.runtime.decider.snapshot_store import LocalStore, SnapshotStore
 from streams.runtime.lane.service import LaneApp, build_app
 from streams.runtime.settings import Settings
 from tests.bench.contenders.finish import Finish, Stopwatch, say
 from tests.bench.contenders.lane import free_port
 from tests.bench.transfers import decider
 
-LOOK_S = 0.002
+LOOK_S = 0.01
+PATIENCE_S = 240.0
 
 
-async def run(records: int, folder: Path) -> Finish:
-    """Decide the whole topic once."""
-    settings, one = Settings.read(), decider(records)
+@asynccontextmanager
+async def running(one: Decider, store: SnapshotStore, folder: Path) -> AsyncIterator[Deciding]:
+    """A decider in this process, until the block ends; raises what ended it before."""
+    settings = Settings.read()
     registry = RegistrySource(settings.registry.url)
     wiring = DeciderWiring(
         system="bench",
@@ -36,7 +42,7 @@ async def run(records: int, folder: Path) -> Finish:
         schemas=registry,
         schema_ids={t.name: schema_ids(t, settings.registry) for t in (one.commands, one.events)},
         redis_url=settings.redis.url.get_secret_value(),
-        snapshots=LocalStore(folder / "snapshots"),
+        snapshots=store,
         metrics=metrics.default(),
         journals=folder,
     )
@@ -46,29 +52,41 @@ async def run(records: int, folder: Path) -> Finish:
         made.append(Deciding(app, one, wiring))
         return made[0]
 
-    app = await build_app("bench-decider", settings.kafka, [make], free_port(), folder)
+    app = await build_app("bench-decide", settings.kafka, [make], free_port(), folder)
     await app.start()
-    took = await _watch(made[0], records)
+    yield made[0]
     app.end()
     error = await app.ended
-    owner = made[0].pump.desks[0].owner
-    count = 0 if owner is None else owner.tally.decided["accepted"]
     await app.stop()
     registry.close()
     if error is not None:
         raise error
+
+
+def owner_of(deciding: Deciding) -> Owner | None:
+    """The owner of the only partition, once there is one."""
+    desk = deciding.pump.desks.get(0)
+    return None if desk is None else desk.owner
+
+
+async def run(records: int, folder: Path) -> Finish:
+    """Decide the whole topic once."""
+    async with running(decider(records), LocalStore(folder / "snapshots"), folder) as deciding:
+        took = await _watch(deciding, records)
+        owner = owner_of(deciding)
+        count = 0 if owner is None else owner.tally.decided["accepted"]
     return Finish(*took, {0: records}, count)
 
 
 async def _watch(deciding: Deciding, records: int) -> tuple[float, float]:
     watch = Stopwatch()
-    until_s = time.monotonic() + 240
+    until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
-        desk = deciding.pump.desks.get(0)
-        if desk is not None and desk.owner is not None:
-            if not watch.wall_s and desk.owner.tally.decided:
+        owner = owner_of(deciding)
+        if owner is not None:
+            if not watch.wall_s and owner.tally.decided:
                 watch.start()
-            if desk.owner.folded.filter.source_offset >= records - 1:
+            if owner.folded.filter.source_offset >= records - 1:
                 return watch.stop()
         await asyncio.sleep(LOOK_S)
     raise TimeoutError("the topic was not decided")

@@ -1,0 +1,272 @@
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.LongAdder;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.CloseOptions;
+import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
+
+/**
+ * The Yahoo Streaming Benchmark on Kafka Streams: views by campaign and window of ten seconds, to
+ * Redis.
+ *
+ * <p>Arguments: broker, topic, {@code json} or {@code avro}, writer's schema, file of the side
+ * table, URL of Redis, prefix of keys, milliseconds between two writes, {@code local} or {@code
+ * repartition}, records (0: run for ever), then Kafka Streams settings as {@code key=value}.
+ *
+ * <p>{@code local} counts by partition in a window store, without a repartition topic, and leaves
+ * adding up the partitions to the reader. {@code repartition} is the text-book query: by campaign
+ * through a repartition topic; since that mixes partitions, grace is a day, or it would drop.
+ */
+public final class YsbStreams {
+    private static final Duration WINDOW = Duration.ofSeconds(10);
+    private static final Duration GRACE = Duration.ofDays(1);
+    private static final Duration KEPT = Duration.ofMinutes(10);
+    private static final CloseOptions CLOSE =
+            CloseOptions.groupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP)
+                    .withTimeout(Duration.ofSeconds(60));
+    private static final String COUNTS = "counts";
+    private static final int PARTITIONS = 4;
+    private static final long IDLE_NS = 3_000_000_000L;
+    private static final CountDownLatch DONE = new CountDownLatch(1);
+    private static final AtomicLong READ = new AtomicLong();
+    private static final LongAdder RESULTS = new LongAdder();
+    private static volatile long changedNs = System.nanoTime();
+
+    private YsbStreams() {}
+
+    public static void main(String[] args) throws Exception {
+        String id = args[6].replaceFirst("-", ".") + "-" + System.currentTimeMillis();
+        long records = Long.parseLong(args[9]);
+        boolean local = args[8].equals("local");
+        Path folder = Files.createTempDirectory("streams");
+        KafkaStreams streams =
+                new KafkaStreams(topology(args, local, records), properties(args, id, folder));
+        streams.setUncaughtExceptionHandler(YsbStreams::fail);
+        streams.start();
+        await(local, records);
+        long dropped = dropped(streams);
+        streams.close(CLOSE);
+        Finish.say(null, null, dropped, RESULTS.sum());
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", args[0]))) {
+            Set<String> names = admin.listTopics().names().get();
+            List<String> own = names.stream().filter(name -> name.startsWith(id)).toList();
+            admin.deleteTopics(own).all().get();
+            admin.deleteConsumerGroups(List.of(id)).all().get();
+        }
+        Folders.delete(folder);
+    }
+
+    /** By partition the end is known; behind a repartition topic it is when nothing comes any more. */
+    private static void await(boolean local, long records) throws InterruptedException {
+        if (local || records == 0) {
+            DONE.await();
+        }
+        while (READ.get() < records || System.nanoTime() - changedNs < IDLE_NS) {
+            Thread.sleep(50);
+        }
+        Finish.stop();
+    }
+
+    private static Properties properties(String[] args, String id, Path folder) {
+        Properties given = new Properties();
+        given.put("application.id", id);
+        given.put("bootstrap.servers", args[0]);
+        given.put("auto.offset.reset", "earliest");
+        given.put("state.dir", folder.toString());
+        for (int at = 10; at < args.length; at++) {
+            String[] pair = args[at].split("=", 2);
+            given.put(pair[0], pair[1]);
+        }
+        return given;
+    }
+
+    private static Topology topology(String[] args, boolean local, long records) {
+        StreamsBuilder builder = new StreamsBuilder();
+        KStream<byte[], byte[]> events =
+                builder.stream(args[1], Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()));
+        if (local) {
+            builder.addStateStore(Stores.windowStoreBuilder(
+                            Stores.inMemoryWindowStore(COUNTS, KEPT, WINDOW, false),
+                            Serdes.Integer(), Serdes.Long())
+                    .withCachingEnabled());
+            events.process(() -> new Local(args, records), COUNTS);
+            return builder.build();
+        }
+        events.process(() -> new Views(args))
+                .groupByKey(Grouped.with(Serdes.Integer(), Serdes.ByteArray()))
+                .windowedBy(TimeWindows.ofSizeAndGrace(WINDOW, GRACE))
+                .count(Materialized.<Integer, Long>as(Stores.inMemoryWindowStore(
+                                COUNTS, GRACE.plus(KEPT), WINDOW, false))
+                        .withKeySerde(Serdes.Integer())
+                        .withValueSerde(Serdes.Long())
+                        .withCachingEnabled())
+                .toStream()
+                .process(() -> new Written(args));
+        return builder.build();
+    }
+
+    private static StreamThreadExceptionResponse fail(Throwable error) {
+        error.printStackTrace();
+        Runtime.getRuntime().halt(3);
+        throw new AssertionError();
+    }
+
+    private static long dropped(KafkaStreams streams) {
+        return streams.metrics().entrySet().stream()
+                .filter(one -> one.getKey().name().equals("dropped-records-total"))
+                .mapToLong(one -> ((Number) one.getValue().metricValue()).longValue())
+                .sum();
+    }
+
+    /** What all three processors have: the side table, the store of results and its clock. */
+    private abstract static class Step<K, V, K2, V2> implements Processor<K, V, K2, V2> {
+        private final String[] args;
+        YsbViews.Side side;
+        YsbViews reader;
+        YsbStore redis;
+        ProcessorContext<K2, V2> context;
+        int partition;
+
+        Step(String[] args) {
+            this.args = args;
+        }
+
+        @Override
+        public void init(ProcessorContext<K2, V2> given) {
+            try {
+                side = YsbViews.Side.load(args[4]);
+            } catch (IOException missing) {
+                throw new IllegalStateException(missing);
+            }
+            context = given;
+            partition = given.taskId().partition();
+            reader = YsbViews.of(args[2], args[3], side);
+            redis = new YsbStore(args[5], args[6]);
+            context.schedule(
+                    Duration.ofMillis(Long.parseLong(args[7])),
+                    PunctuationType.WALL_CLOCK_TIME,
+                    at -> flush());
+        }
+
+        void flush() {
+            if (redis.isDue()) {
+                redis.flush();
+                changedNs = System.nanoTime();
+            }
+        }
+
+        @Override
+        public void close() {
+            flush();
+            RESULTS.add(redis.results());
+            redis.close();
+        }
+    }
+
+    /** Counts the views of one partition. */
+    private static final class Local extends Step<byte[], byte[], Void, Void> {
+        private final long records;
+        private final long share;
+        private Finish.Counter counter;
+        private WindowStore<Integer, Long> counts;
+        private long read;
+
+        Local(String[] args, long records) {
+            super(args);
+            this.records = records;
+            share = records / PARTITIONS;
+        }
+
+        @Override
+        public void init(ProcessorContext<Void, Void> given) {
+            super.init(given);
+            counter = new Finish.Counter(1);
+            counts = context.getStateStore(COUNTS);
+        }
+
+        @Override
+        public void process(Record<byte[], byte[]> event) {
+            counter.record(partition);
+            if (reader.read(event.value())) {
+                long start = reader.timeMs - reader.timeMs % WINDOW.toMillis();
+                Long before = counts.fetch(reader.campaign, start);
+                long seen = before == null ? 1 : before + 1;
+                counts.put(reader.campaign, seen, start);
+                redis.put(start, side.campaigns().get(reader.campaign) + "/" + partition, seen);
+            }
+            if (++read >= share && records > 0) {
+                flush();
+                if (READ.addAndGet(read) >= records) {
+                    DONE.countDown();
+                }
+                read = 0;
+            }
+        }
+    }
+
+    /** Views only, by campaign, at their event time. */
+    private static final class Views extends Step<byte[], byte[], Integer, byte[]> {
+        private static final byte[] NOTHING = new byte[0];
+        private Finish.Counter counter;
+
+        Views(String[] args) {
+            super(args);
+        }
+
+        @Override
+        public void init(ProcessorContext<Integer, byte[]> given) {
+            super.init(given);
+            counter = new Finish.Counter(1);
+        }
+
+        @Override
+        public void process(Record<byte[], byte[]> event) {
+            counter.record(partition);
+            READ.incrementAndGet();
+            if (reader.read(event.value())) {
+                context.forward(new Record<>(reader.campaign, NOTHING, reader.timeMs));
+            }
+        }
+    }
+
+    /** Notes every new count; what is due goes out at the next tick. */
+    private static final class Written extends Step<Windowed<Integer>, Long, Void, Void> {
+        Written(String[] args) {
+            super(args);
+        }
+
+        @Override
+        public void process(Record<Windowed<Integer>, Long> count) {
+            changedNs = System.nanoTime();
+            redis.put(
+                    count.key().window().start(),
+                    side.campaigns().get(count.key().key()),
+                    count.value());
+        }
+    }
+}
