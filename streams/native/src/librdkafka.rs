@@ -111,7 +111,6 @@ pub fn api() -> Option<&'static Api> {
 const KNOWN: [c_int; 1] = [0x0210_00ff];
 
 /// `rd_kafka_msg_t` as far as the length of the undecoded headers.
-#[cfg(target_pointer_width = "64")]
 #[repr(C)]
 struct Inside {
     message: Message,
@@ -121,8 +120,18 @@ struct Inside {
     stamp: i64,
     headers: *mut c_void,
     status: c_int,
-    header_bytes: i32,
+    encoded: Encoded,
 }
+
+/// `rd_kafkap_bytes_t`, which the pointer aligns to eight bytes.
+#[repr(C)]
+struct Encoded {
+    size: i32,
+    bytes: *const u8,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(std::mem::offset_of!(Inside, encoded) == 120);
 
 /// Says quickly of most records without headers that they have none.
 ///
@@ -153,6 +162,6 @@ impl Peek {
     #[inline]
     pub unsafe fn headerless(self, message: *const Message) -> bool {
         // SAFETY: in these versions the message is the first field of `Inside`.
-        self.known && unsafe { (*message.cast::<Inside>()).header_bytes } == 1
+        self.known && unsafe { (*message.cast::<Inside>()).encoded.size } == 1
     }
 }

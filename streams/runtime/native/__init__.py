@@ -9,7 +9,8 @@ reads through confluent-kafka's messages, with the same results. The split:
 - a run of records is a sequence of messages in both cases; here the messages are made only when
   somebody looks at one (`columns`);
 - values of one flat schema (`streams.runtime.avro.flat`) are decoded without the GIL if every one
-  is plainly good. Everything else goes through the decoder in Python, which holds the rules for what is wrong.
+  is plainly good. Everything else goes through the decoder in Python, which holds the rules for
+  what is wrong.
 """
 
 from streams.runtime.native.available import Choice, ReaderMissing, available, wanted, why_not
