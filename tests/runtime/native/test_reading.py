@@ -215,6 +215,7 @@ def test_a_group_of_two_shares_the_partitions_and_misses_nothing(
 
 @BUILT
 def test_a_feed_whose_consumer_is_closed_says_so(cluster: Cluster) -> None:
+    cluster.put(0, b"one")
     lane = Lane(cluster.kafka, "native")
     until(lambda: lane.reader.joined)
     lane.stop()
