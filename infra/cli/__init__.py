@@ -58,6 +58,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "chaos": Verb("chaos", "app", "Break the stack on purpose and compare with a recount."),
         "sim": Verb("sim", "app", "Run the core under seeded faults, thousands of times."),
         "bench": Verb("bench", "app", "Measure throughput and latency."),
+        "native": Verb("native", "app", "Build the part of the lane that is written in Rust."),
         "new": Verb("new", "app", "Make the files of a new system."),
         "where": Verb("where", "app", "Show every place that belongs to a system."),
         "dashboards": Verb("dashboards", "app", "Generate the Grafana dashboards."),

@@ -154,6 +154,8 @@ class Settings(BaseSettings):
     outbound: Outbound = Outbound()
     api: Api = Api()
     log_level: str = "INFO"
+    reader: Literal["auto", "native", "python"] = "auto"
+    """What reads the log: the column reader where it is built (`auto`), only it, or never it."""
 
     @classmethod
     def settings_customise_sources(

@@ -129,7 +129,7 @@ class EchoReader(threading.Thread):
         self._busy_s = self.polled_s
         messages = [first, *self._consumer.consume(CONSUME_ROWS - 1, timeout=0)]
         if any(map(Message.error, messages)):
-            messages = [one for one in messages if not passing(one)]
+            messages = [one for one in messages if not passing(one.error())]
         return messages
 
     def _deliver(self, messages: Sequence[Message]) -> None:
@@ -159,7 +159,7 @@ def record_at(consumer: Consumer, topic: str, partition: int, offset: int) -> La
     until_s = time.monotonic() + 10.0
     while time.monotonic() < until_s:
         message = consumer.poll(0.5)
-        if message is None or passing(message):
+        if message is None or passing(message.error()):
             continue
         if message.offset() != offset:
             return None
