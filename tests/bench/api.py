@@ -51,7 +51,8 @@ NOTES = (
     "A campaign's adjustments are two or three queries of ClickHouse: the position, whether "
     "anything came late (mostly not: 6 ms), and only then the sums (20 to 30 ms), which were asked "
     "for always before. Bound by ClickHouse, on the same two cores.",
-    "Load generator, stores, broker, worker, API and rebuild share the machine.",
+    "Load generator, stores, broker, worker, API and rebuild share the machine; the milliseconds "
+    "in these notes were taken on a busy one.",
 )
 
 
