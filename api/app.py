@@ -24,7 +24,7 @@ from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, leaderboard, notifications, payments, telemetry
+from api.routes import ads, leaderboard, limiter, notifications, payments, telemetry
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
@@ -37,6 +37,7 @@ from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.limiter import LimiterReader
 from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
 from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
@@ -58,6 +59,8 @@ ROUTERS = (
     leaderboard.scores,
     leaderboard.router,
     *payments.ROUTERS,
+    limiter.writes,
+    limiter.router,
     notifications.sending,
     notifications.router,
     notifications.callbacks,
@@ -191,6 +194,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
             "leaderboard": boards,
+            "limiter": await opened.enter_async_context(LimiterReader.open(settings)),
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,
