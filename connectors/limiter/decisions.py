@@ -92,12 +92,22 @@ class DecisionLog:
         batch = [(REQUEST_DECIDED.name, self._rows.popleft()) for _ in range(count)]
         try:
             await self._producer.send_many(DECISIONS.name, batch)
-        except (ProducerError, EncodeError) as error:
+        except EncodeError:
+            await self._send_each(batch)
+        except ProducerError as error:
             self._drop(type(error).__name__, count)
         except asyncio.CancelledError:
             # It may be in the log already: readers know a request by its id.
             self._rows.extendleft(row for _, row in reversed(batch))
             raise
+
+    async def _send_each(self, batch: list[tuple[str, dict[str, Any]]]) -> None:
+        """One row cannot be written: the others are."""
+        for row in batch:
+            try:
+                await self._producer.send_many(DECISIONS.name, [row])
+            except (ProducerError, EncodeError) as error:
+                self._drop(type(error).__name__, 1)
 
     def _drop(self, reason: str, count: int) -> None:
         self._dropped.labels(reason).inc(count)

@@ -17,7 +17,7 @@ from typing import Any, Self
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from schemas.limiter.events import RULE_REMOVED, RULE_SET, RULES
+from schemas.limiter.events import RULE_REMOVED, RULES
 from schemas.limiter.rules import BadRule, Request, Rule
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
@@ -62,6 +62,10 @@ class Rulebook:
         """Everything before `next_offset` is folded."""
         self._next[topic, partition] = next_offset
 
+    def next(self, topic: str, partition: int) -> int:
+        """The first offset not folded yet."""
+        return self._next.get((topic, partition), 0)
+
     async def applied(self) -> dict[tuple[str, int], int]:
         """The first offset not folded yet, by topic and partition."""
         return dict(self._next)
@@ -87,7 +91,6 @@ class RulesFeed:
         self._decoder = Decoder(RULES, schemas)
         self._stopping = threading.Event()
         self._caught_up = threading.Event()
-        self._ends: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="limiter-rules", daemon=True)
 
     async def __aenter__(self) -> Self:
@@ -116,28 +119,27 @@ class RulesFeed:
     def _follow(self) -> None:
         consumer = kafka.consumer(self._settings, f"limiter-rules-{uuid.uuid4().hex}")
         try:
-            places = []
-            for partition in range(RULES.partitions):
-                at = TopicPartition(RULES.name, partition, OFFSET_BEGINNING)
-                self._ends[partition] = self._end(consumer, at)
-                places.append(at)
+            places = [
+                TopicPartition(RULES.name, partition, OFFSET_BEGINNING)
+                for partition in range(RULES.partitions)
+            ]
+            ends = {at.partition: _end(consumer, at) for at in places}
             consumer.assign(places)
-            self._mark()
             while not self._stopping.is_set():
+                if all(self.book.next(RULES.name, at) >= end for at, end in ends.items()):
+                    self._caught_up.set()
                 self._take(consumer.consume(CONSUME_ROWS, timeout=POLL_S))
         finally:
             consumer.close()
 
-    def _end(self, consumer: Consumer, at: TopicPartition) -> int:
-        return int(consumer.get_watermark_offsets(at, timeout=START_TIMEOUT_S)[1])
-
     def _take(self, messages: list[Message]) -> None:
         for message in messages:
-            if message.error() is not None:
-                raise KafkaException(message.error())
+            error = message.error()
+            if error is not None:
+                raise KafkaException(error)
         decoded = self._decoder.decode([message.value() for message in messages])
         rows = [
-            (row.pop("_row"), name, row)
+            (row["_row"], name, row)
             for name, frame in decoded.frames.items()
             for row in frame.to_dicts()
         ]
@@ -146,19 +148,13 @@ class RulesFeed:
         for dead in decoded.dead:
             self.book.skip(dead.reason)
         for message in messages:
-            self.book.reached(RULES.name, message.partition() or 0, (message.offset() or 0) + 1)
-            self._ends.pop(message.partition() or 0, None) if self._past(message) else None
-        if messages:
-            self._mark()
-
-    def _past(self, message: Message) -> bool:
-        return (message.offset() or 0) + 1 >= self._ends.get(message.partition() or 0, 0)
-
-    def _mark(self) -> None:
-        """All is read once no partition has an end ahead."""
-        self._ends = {partition: end for partition, end in self._ends.items() if end > 0}
-        if not self._ends:
-            self._caught_up.set()
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            self.book.reached(RULES.name, partition, offset + 1)
 
 
-RECORDS = (RULE_SET.fullname, RULE_REMOVED.fullname)
+def _end(consumer: Consumer, at: TopicPartition) -> int:
+    """Where the log ends; 0 where it holds nothing."""
+    low, high = consumer.get_watermark_offsets(at, timeout=START_TIMEOUT_S)
+    return int(high) if high > low else 0

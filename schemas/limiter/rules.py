@@ -25,8 +25,6 @@ SPLIT_MAX: Final = 64
 LEASE_MS_MAX: Final = 60_000
 NOBODY: Final = "-"
 """The principal of a request that has none."""
-RULES_MAX: Final = 16
-"""Rules that one request may be asked about at once."""
 
 
 class BadRule(ValueError):

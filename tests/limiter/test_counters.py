@@ -17,7 +17,7 @@ from schemas.limiter.rules import Rule
 from sinks.limiter.counters import Ask, Counters, counter
 from streams.limiter.algorithms import State, decide
 from streams.runtime.settings import Settings
-from tests.limiter.conftest import T, a_rule
+from tests.limiter.rules import T, a_rule
 
 pytestmark = pytest.mark.stack
 
@@ -173,7 +173,7 @@ async def test_a_split_budget_is_never_exceeded_and_hardly_missed(
 
 async def test_counters_in_several_slots_are_charged_all_or_none(counters: Counters) -> None:
     """As on a Cluster: one call a slot; who was charged before another refused gets it back."""
-    spread = Counters(counters._client, slot=lambda name: name.split("}")[0])  # noqa: SLF001
+    spread = Counters(counters._client, slot=lambda name: name.split("}")[0])
     for algorithm in ("TOKEN_BUCKET", "SLIDING_WINDOW"):
         wide = a_rule(algorithm=algorithm, limit=50, per=("CLIENT",))
         narrow = a_rule(limit=3, per=("PRINCIPAL",))
@@ -190,5 +190,5 @@ async def test_counters_expire(counters: Counters) -> None:
     for algorithm in ("TOKEN_BUCKET", "SLIDING_WINDOW"):
         rule = a_rule(algorithm=algorithm, limit=10, window_ms=1_000)
         taken = await counters.take([Ask(rule, "k", 5)])
-        ttl_ms = await counters._client.pttl(counter(rule, "k"))  # noqa: SLF001
+        ttl_ms = await counters._client.pttl(counter(rule, "k"))
         assert 0 < ttl_ms <= taken.verdicts[0].reset_ms + 1
