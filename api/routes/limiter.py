@@ -59,15 +59,15 @@ class RuleInput(Input):
     ] = 10
     route: Annotated[Text, Field(description="The path, with all below it.")] = "/"
     method: Annotated[str, Field(pattern="^[A-Z]{0,16}$", description="Empty: all.")] = ""
-    per: Annotated[list[Part], Field(max_length=3, description="What has a budget of its own.")] = [
-        "PRINCIPAL"
-    ]
+    per: list[Part] = Field(
+        default=["PRINCIPAL"], max_length=3, description="What has a budget of its own."
+    )
     mode: Literal["ENFORCE", "SHADOW"] = "ENFORCE"
     when_down: Literal["OPEN", "CLOSED"] = "OPEN"
     split: Annotated[int, Field(ge=1, le=SPLIT_MAX)] = 1
     lease_units: Annotated[int, Field(ge=0, le=EXACT)] = 0
     lease_ms: Annotated[int, Field(ge=1, le=60_000)] = 1_000
-    weights: Annotated[list[Weighted], Field(max_length=100)] = []
+    weights: list[Weighted] = Field(default=[], max_length=100)
 
     def rule(self, rule_id: str) -> Rule:
         """The rule. Raises the 422 problem where its parts do not go together."""
