@@ -1,4 +1,6 @@
-"""Limiter: what becomes of events, beside the questions of every system."""
+"""Limiter: what was decided, and what of it got into the log, beside the questions of every
+system.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,27 @@ def dashboard() -> Any:
         page(
             "headrace-limiter",
             "Headrace: limiter",
-            "Events: how many, how soon they count, and which do not.",
+            "Requests by what was decided, decisions that are not logged, and the counts of them.",
             clickhouse=False,
             filters=False,
         ),
         ("Now", now(s, g)),
+        ("Decisions", _decisions()),
         ("Events", _events(s)),
         ("Edge", edge("limiter")),
         ("Flow", flow(s)),
         ("Behind", behind(s, g)),
         ("Trouble", trouble(s)),
     )
+
+
+def _decisions() -> list[Any]:
+    decided = rate("headrace_limiter_decisions_total", "outcome", "")
+    unlogged = rate("headrace_limiter_unlogged_total", "reason", "")
+    return [
+        lines("Decided", RATE, (decided, "{{outcome}}")),
+        lines("Not logged", RATE, (unlogged, "{{reason}}")),
+    ]
 
 
 def _events(s: str) -> list[Any]:
