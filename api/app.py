@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -190,16 +190,12 @@ async def open_limiter(
         settings.limiter.timeout_ms / 1_000,
         cluster=settings.limiter.cluster,
     )
-    try:
-        async with (
-            RulesFeed(settings.kafka, RegistrySource(settings.registry.url)) as feed,
-            DecisionLog(producer, metrics.limits.dropped) as decisions,
-        ):
-            yield Limiter(
-                feed.book, Leases(counters), decisions, settings.limiter, metrics.limits.decided
-            )
-    finally:
-        await counters.close()
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(counters.close)
+        schemas = opened.enter_context(closing(RegistrySource(settings.registry.url)))
+        feed = await opened.enter_async_context(RulesFeed(settings.kafka, schemas))
+        log = await opened.enter_async_context(DecisionLog(producer, metrics.limits.dropped))
+        yield Limiter(feed.book, Leases(counters), log, settings.limiter, metrics.limits.decided)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -71,8 +72,9 @@ async def _restore(settings: Settings) -> tuple[int, int]:
     url = settings.limiter.url or settings.redis.url
     counters = Counters.connect(url.get_secret_value(), TIMEOUT_S, cluster=settings.limiter.cluster)
     try:
-        async with RulesFeed(settings.kafka, RegistrySource(settings.registry.url)) as feed:
-            rules = feed.book.rules
+        with closing(RegistrySource(settings.registry.url)) as schemas:
+            async with RulesFeed(settings.kafka, schemas) as feed:
+                rules = feed.book.rules
         now_ms = await counters.now_ms()
         # A full bucket takes burst/limit windows; a slot is gone one part after its window.
         longest = max(

@@ -17,7 +17,7 @@ from schemas.limiter.events import DECISIONS
 from schemas.limiter.rules import Rule
 from streams.limiter.replay import ordered
 from streams.runtime import kafka
-from streams.runtime.avro import Decoder, RegistrySource
+from streams.runtime.avro import Decoded, Decoder, RegistrySource
 from streams.runtime.settings import Settings
 from streams.runtime.watermark import milliseconds
 
@@ -46,28 +46,34 @@ def decisions(settings: Settings, since_ms: int, until_ms: int) -> pl.DataFrame:
     The log is read from the records appended at `since`, which is before any later decision. All
     of the span is held in memory: about 0.5 kB a decision. Raises `StackError`.
     """
-    decoder = Decoder(DECISIONS, RegistrySource(settings.registry.url))
     record = DECISIONS.records[0]
     frames = [
         pl.DataFrame(schema={**record.dtypes, "_partition": pl.Int64, "_offset": pl.Int64}),
     ]
     try:
-        with closing(kafka.consumer(settings.kafka, "limiter-past")) as consumer:
+        with (
+            closing(RegistrySource(settings.registry.url)) as schemas,
+            closing(kafka.consumer(settings.kafka, "limiter-past")) as consumer,
+        ):
+            decoder = Decoder(DECISIONS, schemas)
             for partition in range(DECISIONS.partitions):
                 for values, offsets in _spans(consumer, partition, since_ms):
-                    decoded = decoder.decode(values)
-                    for frame in decoded.frames.values():
-                        at = frame["_row"].to_list()
-                        placed = frame.drop("_row").with_columns(
-                            pl.lit(partition, pl.Int64).alias("_partition"),
-                            pl.Series("_offset", [offsets[row] for row in at], pl.Int64),
-                        )
-                        frames.append(placed.select(frames[0].columns))
+                    found = _placed(decoder.decode(values), partition, offsets)
+                    frames += [frame.select(frames[0].columns) for frame in found]
     except KafkaException as error:
         raise StackError(f"the log of decisions cannot be read: {error}") from error
     found = pl.concat(frames)
     times = milliseconds(found["event_time"])
     return ordered(found.filter((times >= since_ms) & (times < until_ms)))
+
+
+def _placed(decoded: Decoded, partition: int, offsets: list[int]) -> Iterator[pl.DataFrame]:
+    """The rows with their places in the log."""
+    for frame in decoded.frames.values():
+        at = [offsets[row] for row in frame["_row"].to_list()]
+        yield frame.with_columns(
+            pl.lit(partition, pl.Int64).alias("_partition"), pl.Series("_offset", at, pl.Int64)
+        )
 
 
 def _spans(

@@ -27,7 +27,8 @@ class NaiveBucket:
 
 
 class NaiveWindow:
-    """A list of what was admitted, one key. Units count until their slot has left the window."""
+    """A list of what was admitted, one key. Units count until their slot has left the window. Time
+    must not go back."""
 
     def __init__(self, limit: int, window_ms: int, slots: int) -> None:
         self._limit = limit
@@ -40,8 +41,9 @@ class NaiveWindow:
         used = 0
         for at, taken in reversed(self.log):
             end_of_slot = (at // self._size + 1) * self._size
-            if end_of_slot + self._window_ms > now_ms:
-                used += taken
+            if end_of_slot + self._window_ms <= now_ms:
+                break  # all before it are older
+            used += taken
         if used + units > self._limit:
             return False
         self.log.append((now_ms, units))
