@@ -62,9 +62,9 @@ def decisions(settings: Settings, since_ms: int, until_ms: int) -> pl.DataFrame:
                     frames += [frame.select(frames[0].columns) for frame in found]
     except KafkaException as error:
         raise StackError(f"the log of decisions cannot be read: {error}") from error
-    found = pl.concat(frames)
-    times = milliseconds(found["event_time"])
-    return ordered(found.filter((times >= since_ms) & (times < until_ms)))
+    rows = pl.concat(frames)
+    times = milliseconds(rows["event_time"])
+    return ordered(rows.filter((times >= since_ms) & (times < until_ms)))
 
 
 def _placed(decoded: Decoded, partition: int, offsets: list[int]) -> Iterator[pl.DataFrame]:
