@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -23,14 +23,17 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from api import commands, health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
+from api.limiter import Limit, Limiter
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, leaderboard, notifications, payments, telemetry
+from api.routes import ads, leaderboard, limiter, notifications, payments, telemetry
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
 from connectors.encode import Encoder
+from connectors.limiter.decisions import DecisionLog
+from connectors.limiter.rules_feed import RulesFeed
 from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
@@ -40,6 +43,9 @@ from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.limiter import DECIDED, DecidedReader
+from sinks.limiter.counters import Counters
+from sinks.limiter.leases import Leases
 from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
 from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
@@ -48,6 +54,7 @@ from sinks.payments.books import BookReader
 from sinks.payments.payments import PaymentReader
 from sinks.telemetry.open import open_telemetry
 from streams.runtime import kafka, logging
+from streams.runtime.avro import RegistrySource
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.settings import ApiLimits, Settings, home
 from streams.runtime.topic import Topic
@@ -61,6 +68,9 @@ ROUTERS = (
     leaderboard.scores,
     leaderboard.router,
     *payments.ROUTERS,
+    limiter.rules,
+    limiter.allowing,
+    limiter.router,
     notifications.sending,
     notifications.router,
     notifications.callbacks,
@@ -113,6 +123,10 @@ def create_app(
     include(app, ROUTERS)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 
+    def limits_of() -> Limiter | None:
+        services: Services = app.state.services
+        return services.limiter
+
     def verifier() -> Verifier:
         services: Services = app.state.services
         return services.verifier
@@ -120,6 +134,7 @@ def create_app(
     # Starlette puts the one added last outermost: read upwards.
     app.add_middleware(Admission, limits=limits)
     app.add_middleware(Receipt, limits=limits, encoded=telemetry.ENCODED)
+    app.add_middleware(Limit, limiter=limits_of)
     app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
     app.add_middleware(Headers, limits=limits)
     app.add_middleware(Responder, durations=metrics.api.request)
@@ -172,15 +187,36 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         LogProducer.open(settings.kafka, encoders) as producer,
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
+        open_limiter(settings, producer, metrics) as limits,
     ):
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
-            readers=readers,
+            readers={**readers, "limiter-rules": limits.book},
+            limiter=limits,
             replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
             info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
         )
+
+
+@asynccontextmanager
+async def open_limiter(
+    settings: Settings, producer: LogProducer, metrics: Metrics
+) -> AsyncIterator[Limiter]:
+    """The limiter with all rules that the log has. Its counters are connected at first use."""
+    url = settings.limiter.url or settings.redis.url
+    counters = Counters.connect(
+        url.get_secret_value(),
+        settings.limiter.timeout_ms / 1_000,
+        cluster=settings.limiter.cluster,
+    )
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(counters.close)
+        schemas = opened.enter_context(closing(RegistrySource(settings.registry.url)))
+        feed = await opened.enter_async_context(RulesFeed(settings.kafka, schemas))
+        log = await opened.enter_async_context(DecisionLog(producer, metrics.limits.dropped))
+        yield Limiter(feed.book, Leases(counters), log, settings.limiter, metrics.limits.decided)
 
 
 @asynccontextmanager
@@ -203,6 +239,8 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
         opened.push_async_callback(trail.close)
         texts = TemplatesReader(open_redis_reader(TEMPLATES, settings))
         opened.push_async_callback(texts.close)
+        decided = DecidedReader(open_redis_reader(DECIDED, settings))
+        opened.push_async_callback(decided.close)
         logs = await opened.enter_async_context(open_telemetry(settings))
         promql = httpx.AsyncClient(base_url=settings.prometheus.url, timeout=QUERY_TIMEOUT_S)
         opened.push_async_callback(promql.aclose)
@@ -212,6 +250,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
             "leaderboard": boards,
+            "limiter": decided,
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,

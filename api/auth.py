@@ -52,11 +52,13 @@ WRITE = "events:write"
 MODERATE = "moderate"
 LEDGER = "ledger:write"
 PAY = "payments:write"
+LIMIT = "limits:write"
 SCOPES = {
     READ: "Read every read model.",
     WRITE: "Send events.",
     MODERATE: "Send events that act against a user, such as a ban.",
     LEDGER: "Open accounts, move money between them, bring settlement files.",
+    LIMIT: "Set and remove the rules of the rate limiter.",
     PAY: "Create, capture, refund and void payments.",
 }
 

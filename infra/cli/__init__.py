@@ -41,6 +41,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "simulate": Verb("simulate", "app", "Run a provider of mail, SMS or push to try things."),
         "tail": Verb("tail", "app", "Follow log files and send their lines."),
         "alerts": Verb("alerts", "app", "Evaluate alert rules over the log, or over its past."),
+        "limiter": Verb("limiter", "app", "Try a rate limit on the past; put lost counters back."),
         "token": Verb("token", "app", "Issue a token for the local API."),
     },
     "The log": {

@@ -9,7 +9,7 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry
+from infra.grafana.systems import ads, leaderboard, limiter, notifications, payments, telemetry
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
@@ -17,6 +17,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
     "ads": ads.dashboard,
     "leaderboard": leaderboard.dashboard,
+    "limiter": limiter.dashboard,
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,

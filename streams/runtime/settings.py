@@ -134,6 +134,20 @@ class Api(_Part):
     limits: ApiLimits = ApiLimits()
 
 
+class Limiter(_Part):
+    """The rate limiter of the API. Without rules (`limiter.rules`) it does nothing."""
+
+    url: SecretStr | None = None
+    """Redis with the counters; the one of `redis.url` by default."""
+    cluster: bool = False
+    """Whether the counters are on a Redis Cluster."""
+    timeout_ms: int = 50
+    """Past it the counters count as away, and the rules say what becomes of the request."""
+    breaker_failures: int = 3
+    """So many calls in a row that fail, and the counters are not called for a while."""
+    breaker_open_ms: int = 1_000
+
+
 class Settings(BaseSettings):
     """All settings. Unknown `HEADRACE_*` names are refused at start, by name."""
 
@@ -153,6 +167,7 @@ class Settings(BaseSettings):
     telemetry: Telemetry = Telemetry()
     outbound: Outbound = Outbound()
     api: Api = Api()
+    limiter: Limiter = Limiter()
     log_level: str = "INFO"
     reader: Literal["auto", "native", "python"] = "auto"
     """What reads the log: the column reader where it is built (`auto`), only it, or never it."""
