@@ -9,13 +9,14 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry
+from infra.grafana.systems import ads, ids, leaderboard, notifications, payments, telemetry
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
 DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
     "ads": ads.dashboard,
+    "ids": ids.dashboard,
     "leaderboard": leaderboard.dashboard,
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,

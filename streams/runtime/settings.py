@@ -108,6 +108,20 @@ class Outbound(_Part):
     """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
 
 
+class Codes(_Part):
+    """Public forms of ids, and short codes (`streams.runtime.permutation`)."""
+
+    secret: SecretStr = SecretStr("headrace-dev")
+    """Hides their order. With another one, public ids that are out cannot be read back."""
+
+
+class Ids(_Part):
+    space: str = "main"
+    """The id space that this process makes ids of; no two spaces are told apart by an id."""
+    ttl_ms: int = 60_000
+    """How long this process may make ids without a word with the log."""
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -150,6 +164,8 @@ class Settings(BaseSettings):
     alertmanager: Alertmanager = Alertmanager()
     telemetry: Telemetry = Telemetry()
     outbound: Outbound = Outbound()
+    codes: Codes = Codes()
+    ids: Ids = Ids()
     api: Api = Api()
     log_level: str = "INFO"
 
