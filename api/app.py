@@ -24,12 +24,14 @@ from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, ids, leaderboard, notifications, payments, telemetry
+from api.routes import ads, ids, leaderboard, links, notifications, payments, telemetry
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.services import CountedProducer, Readiness, Services
 from connectors.asking import Asking
 from connectors.encode import Encoder
 from connectors.ids.issuer import Issuer
+from connectors.links.clicks import ClickLog
+from connectors.links.redirects import Redirects
 from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
@@ -41,6 +43,7 @@ from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
 from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.links import ClicksReader, LinksReader
 from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
 from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
@@ -64,6 +67,7 @@ ROUTERS = (
     leaderboard.scores,
     leaderboard.router,
     *payments.ROUTERS,
+    *links.ROUTERS,
     notifications.sending,
     notifications.router,
     notifications.callbacks,
@@ -157,11 +161,13 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         LogProducer.open(settings.kafka, encoders) as producer,
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
-        Issuer(Asking(producer, replies), settings.ids) as issuer,
+        Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
+        ClickLog(producer) as clicks,
     ):
         own = {
             "ids-issuer": issuer,
             "ids-codes": Codes(settings.codes.secret.get_secret_value(), PUBLIC_CHARS, "ids"),
+            "links-redirects": Redirects.of(readers["links"], asking, clicks, settings.links),
         }
         info = {"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": registered}
         yield Services(
@@ -204,6 +210,8 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads-audit": AdsAudit(windows, history),
             "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
+            "links": await opened.enter_async_context(LinksReader.open(settings)),
+            "links-clicks": await opened.enter_async_context(ClicksReader.open(settings)),
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from streams.runtime.topic import Topic, retry_topic
 
-SYSTEMS = ("ads", "ids", "leaderboard", "notifications", "payments", "telemetry")
+SYSTEMS = ("ads", "ids", "leaderboard", "links", "notifications", "payments", "telemetry")
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 
 

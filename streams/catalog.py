@@ -10,7 +10,7 @@ from streams.runtime.derivation.rules import Derivation
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
 
-SYSTEMS = ("ads", "ids", "leaderboard", "notifications", "payments", "telemetry")
+SYSTEMS = ("ads", "ids", "leaderboard", "links", "notifications", "payments", "telemetry")
 
 
 class UnknownSystem(LookupError):

@@ -9,7 +9,7 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, ids, leaderboard, notifications, payments, telemetry
+from infra.grafana.systems import ads, ids, leaderboard, links, notifications, payments, telemetry
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
@@ -18,6 +18,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "ads": ads.dashboard,
     "ids": ids.dashboard,
     "leaderboard": leaderboard.dashboard,
+    "links": links.dashboard,
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,

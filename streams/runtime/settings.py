@@ -122,6 +122,17 @@ class Ids(_Part):
     """How long this process may make ids without a word with the log."""
 
 
+class Links(_Part):
+    """The URL shortener."""
+
+    base_url: str = "http://127.0.0.1:18080"
+    """What short URLs begin with."""
+    networks_file: Path | None = None
+    """CSV of `network,country`, for where clicks come from; none: every country is ZZ."""
+    forwarded: bool = False
+    """Whether clients are behind a proxy of ours: the last address in X-Forwarded-For is theirs."""
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -166,6 +177,7 @@ class Settings(BaseSettings):
     outbound: Outbound = Outbound()
     codes: Codes = Codes()
     ids: Ids = Ids()
+    links: Links = Links()
     api: Api = Api()
     log_level: str = "INFO"
 
