@@ -38,9 +38,9 @@ async def link_settings() -> LinkSettings:
 router = APIRouter(tags=["links"], responses=responses(404))
 
 
-@router.api_route(
+@router.head("/{code}", include_in_schema=False)
+@router.get(
     "/{code}",
-    methods=["GET", "HEAD"],
     status_code=302,
     response_class=Response,
     responses={
@@ -48,7 +48,6 @@ router = APIRouter(tags=["links"], responses=responses(404))
         302: {"description": "The link leads to `Location`."},
         410: {"description": "The link has expired, is used up, or was disabled."},
     },
-    operation_id="follow",
 )
 async def follow(
     code: Annotated[str, Path(pattern=f"^{CODE}$")],
