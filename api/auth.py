@@ -46,6 +46,8 @@ OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 SIGNED = ("/v1/payment-webhooks", "/v1/notification-callbacks/")
 """Begins of paths whose routes check a signature over the body instead of a token."""
 
+REDIRECT = "/{code}"
+"""The route of short links: for everybody, at any path that is a code."""
 REDIRECTS = "redirects"
 """Whose rate all redirects share."""
 

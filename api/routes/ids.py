@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, cast
 
 import uuid_utils
 from fastapi import APIRouter, Depends, Path, Query, Response
@@ -19,7 +19,7 @@ from ulid import ULID
 
 from api import ingest
 from api.auth import READ, WRITE, requires
-from api.commands import AskedDep, ask
+from api.commands import VERDICT, AskedDep, ask
 from api.json_route import JsonRoute
 from api.models import Input
 from api.positions import AppliedSource
@@ -91,8 +91,7 @@ class IdReads(AppliedSource, Protocol):
 
 async def codes(services: ServicesDep) -> Codes:
     """Dependency: the permutation of public ids."""
-    found: Codes = services.readers["ids-codes"]
-    return found
+    return cast("Codes", services.opened("ids-codes"))
 
 
 CodesDep = Annotated[Codes, Depends(codes)]
@@ -116,7 +115,7 @@ async def make_ids(wanted: NewIds, services: ServicesDep, public: CodesDep) -> M
     if wanted.kind == "ulid":
         made = (ULID.from_bytes(uuid_utils.uuid7().bytes) for _ in range(wanted.count))
         return MadeIds(kind="ulid", ids=[str(one) for one in made])
-    issuer: Issuer = services.readers["ids-issuer"]
+    issuer: Issuer = services.opened("ids-issuer")
     try:
         numbers, held = await issuer.take(wanted.count)
     except (Behind, NoVerdict, Refused) as error:
@@ -126,7 +125,7 @@ async def make_ids(wanted: NewIds, services: ServicesDep, public: CodesDep) -> M
     return MadeIds(kind=wanted.kind, ids=ids, worker=held.generator.worker, epoch=held.epoch)
 
 
-@writes.post("/id-ranges", status_code=201)
+@writes.post("/id-ranges", status_code=201, responses={**VERDICT, **responses(409)})
 async def allocate_range(new: NewRange, services: ServicesDep, asked: AskedDep) -> Response:
     """Consecutive numbers that nobody else gets; what is not used of them is lost."""
     row = events.AllocateRange(new.space, asked.subject, new.size)

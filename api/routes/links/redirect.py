@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from api.auth import REDIRECT
 from api.problem import Problem, busy, responses
 from api.services import ServicesDep
 from connectors.asking import NoVerdict
@@ -35,18 +36,17 @@ async def link_settings() -> LinkSettings:
     return _SETTINGS[0]
 
 
-router = APIRouter(tags=["links"], responses=responses(404))
+router = APIRouter(tags=["links"], responses=responses(404, 410))
 
 
-@router.head("/{code}", include_in_schema=False)
+@router.head(REDIRECT, include_in_schema=False)
 @router.get(
-    "/{code}",
+    REDIRECT,
     status_code=302,
     response_class=Response,
     responses={
         301: {"description": "Permanent: clients may go there without asking again."},
         302: {"description": "The link leads to `Location`."},
-        410: {"description": "The link has expired, is used up, or was disabled."},
     },
 )
 async def follow(
@@ -56,7 +56,7 @@ async def follow(
     settings: Annotated[LinkSettings, Depends(link_settings)],
 ) -> Response:
     """Follow a short link: 302, or 301 where its owner said so."""
-    redirects: Redirects = services.readers["links-redirects"]
+    redirects: Redirects = services.opened("links-redirects")
     headers = request.headers
     visit = Visit(
         code=code,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from api import ingest
 from api.auth import READ, WRITE, requires
-from api.commands import AskedDep, ask
+from api.commands import VERDICT, AskedDep, ask
 from api.json_route import JsonRoute
 from api.models import Input, QueryInstant
 from api.positions import AppliedSource
@@ -99,7 +99,7 @@ writes = APIRouter(
     tags=["links"],
     route_class=JsonRoute,
     dependencies=[requires(WRITE)],
-    responses=responses(400, 403, 404, 409, 413, 415),
+    responses={**VERDICT, **responses(400, 403, 404, 409, 413, 415)},
 )
 
 
