@@ -135,7 +135,7 @@ def _follow(client: httpx.Client, log: list[Request], codes: dict[str, str]) -> 
     def follow(one: Request) -> str:
         told = {"User-Agent": one.agent, "Referer": one.referrer}
         answer = client.request(one.method, f"/{codes[one.page]}", headers=told)
-        return answer.headers.get("Location", "")
+        return str(answer.headers.get("Location", ""))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(follow, log))
