@@ -80,11 +80,11 @@ ROUTERS = (
     limiter.rules,
     limiter.allowing,
     limiter.router,
-    *links.ROUTERS,
     notifications.sending,
     notifications.router,
     notifications.callbacks,
     *telemetry.ROUTERS,
+    *links.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
 
