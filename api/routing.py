@@ -34,7 +34,7 @@ class Guarded(BaseRoute):
 
 
 def include(app: FastAPI, routers: Iterable[APIRouter]) -> None:
-    """Include the routers; `ValueError` for one with other routes than FastAPI's own. One whose
+    """Include the routers; `TypeError` for one with other routes than FastAPI's own. One whose
     paths begin with a parameter is asked for every path, so it should come last.
     """
     routes = app.router.routes
@@ -54,6 +54,6 @@ def _begins(router: APIRouter) -> tuple[str, ...]:
     found = set()
     for route in router.routes:
         if not isinstance(route, APIRoute):
-            raise ValueError(f"{route} is no route of an API")
+            raise TypeError(f"{route} is no route of an API")
         found.add(route.path.partition("{")[0])
     return tuple(sorted(found))
