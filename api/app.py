@@ -124,6 +124,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # else any word with a slash behind it would be led to a link
     )
     app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
