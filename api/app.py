@@ -27,25 +27,32 @@ from api.limiter import Limit, Limiter
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, leaderboard, limiter, notifications, payments, telemetry
+from api.routes import ads, ids, leaderboard, limiter, links, notifications, payments, telemetry
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
+from connectors.asking import Asking
 from connectors.encode import Encoder
+from connectors.ids.issuer import Issuer
 from connectors.limiter.decisions import DecisionLog
 from connectors.limiter.rules_feed import RulesFeed
+from connectors.links.clicks import ClickLog
+from connectors.links.redirects import Redirects
 from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
 from schemas import catalog
+from schemas.ids.snowflake import PUBLIC_CHARS
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
+from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
 from sinks.limiter import DECIDED, DecidedReader
 from sinks.limiter.counters import Counters
 from sinks.limiter.leases import Leases
+from sinks.links import ClicksReader, LinksReader
 from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
 from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
@@ -56,6 +63,7 @@ from sinks.telemetry.open import open_telemetry
 from streams.runtime import kafka, logging
 from streams.runtime.avro import RegistrySource
 from streams.runtime.metrics import Metrics, default
+from streams.runtime.permutation import Codes
 from streams.runtime.settings import ApiLimits, Settings, home
 from streams.runtime.topic import Topic
 
@@ -64,6 +72,7 @@ ROUTERS = (
     commands.router,
     ads.writes,
     ads.router,
+    *ids.ROUTERS,
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
@@ -75,6 +84,7 @@ ROUTERS = (
     notifications.router,
     notifications.callbacks,
     *telemetry.ROUTERS,
+    *links.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
 
@@ -114,6 +124,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # else any word with a slash behind it would be led to a link
     )
     app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
@@ -178,25 +189,33 @@ def production() -> FastAPI:
 async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
     """Connect to the log. Fails at once, with a reason, where a schema is not registered."""
     topics = tuple(catalog.topics().values())
-    ids = await asyncio.to_thread(
+    registered = await asyncio.to_thread(
         lambda: {t.name: schema_ids(t, settings.registry) for t in topics}
     )
-    encoders = {t.name: Encoder(t, ids[t.name]) for t in topics}
+    encoders = {t.name: Encoder(t, registered[t.name]) for t in topics}
     async with (
         key_source(settings) as keys,
         LogProducer.open(settings.kafka, encoders) as producer,
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
         open_limiter(settings, producer, metrics) as limits,
+        Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
+        ClickLog(producer) as clicks,
     ):
+        own = {
+            "ids-issuer": issuer,
+            "ids-codes": Codes(settings.codes.secret.get_secret_value(), PUBLIC_CHARS, "ids"),
+            "links-redirects": Redirects.of(readers["links"], asking, clicks, settings.links),
+        }
+        info = {"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": registered}
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
-            readers={**readers, "limiter-rules": limits.book},
+            readers={**readers, **own, "limiter-rules": limits.book},
             limiter=limits,
             replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
-            info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
+            info=info,
         )
 
 
@@ -249,8 +268,11 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
+            "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
             "limiter": decided,
+            "links": await opened.enter_async_context(LinksReader.open(settings)),
+            "links-clicks": await opened.enter_async_context(ClicksReader.open(settings)),
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,

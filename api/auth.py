@@ -1,9 +1,9 @@
 """Who is asking, and may they: bearer tokens (JWT, RFC 7519; usage RFC 6750; care RFC 8725).
 
 `Authenticate` runs before anything is read and lets nothing pass without a token but the paths
-in `OPEN` and `SIGNED`. The key is chosen by `kid` from our set and brings its algorithm; the
-token's own `alg` only has to agree. Checked: signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`.
-Routes then name the scope they need with `requires(...)`.
+in `OPEN` and `SIGNED`, and reads of short links. The key is chosen by `kid` from our set and
+brings its algorithm; the token's own `alg` only has to agree. Checked: signature, `iss`, `aud`,
+`exp`, `iat`, `nbf`, `sub`. Routes then name the scope they need with `requires(...)`.
 
 Checking a signature is a quarter of a request's work, so a token that was found good is remembered
 by its digest (`Remembered`) and, while its key is still ours and its time has not passed, not
@@ -35,6 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.keys import Keys, algorithms_of
 from api.limits import Rate
 from api.problem import Problem
+from schemas.links.codes import is_code
 
 LEEWAY_S = 10
 TOKEN_CHARS_MAX = 8_192
@@ -46,6 +47,11 @@ OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 
 SIGNED = ("/v1/payment-webhooks", "/v1/notification-callbacks/")
 """Begins of paths whose routes check a signature over the body instead of a token."""
+
+REDIRECT = "/{code}"
+"""The route of short links: for everybody, at any path that is a code."""
+REDIRECTS = "redirects"
+"""Whose rate all redirects share."""
 
 READ = "read"
 WRITE = "events:write"
@@ -224,6 +230,8 @@ class Authenticate:
                 scope["state"]["exempt"] = True
             elif scope["path"].startswith(SIGNED):
                 self._rate.take(scope["path"])
+            elif scope["method"] in {"GET", "HEAD"} and is_code(scope["path"][1:]):
+                self._rate.take(REDIRECTS)
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)

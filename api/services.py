@@ -11,6 +11,7 @@ from prometheus_client import Counter
 
 from api.auth import Verifier
 from api.limits import Rate
+from api.problem import busy
 from connectors.producer import EventProducer, Headers, RecordMetadata
 from connectors.replies import NoReplies, Replies
 from schemas.catalog import system_of
@@ -65,6 +66,12 @@ class Services:
     ready: Callable[[], Awaitable[Readiness]] = always_ready
     info: Mapping[str, Any] = field(default_factory=dict)
     limiter: Limiter | None = None
+
+    def opened(self, name: str) -> Any:
+        """One of `readers` that is no read model. Raises the 503 problem where it is missing."""
+        if name not in self.readers:
+            raise busy(f"this server has no {name}", retry_after_s=60)
+        return self.readers[name]
 
 
 # Dependencies are coroutines although they wait for nothing: FastAPI calls a plain function in a

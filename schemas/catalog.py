@@ -12,7 +12,16 @@ from types import MappingProxyType
 
 from streams.runtime.topic import Topic, retry_topic
 
-SYSTEMS = ("ads", "leaderboard", "limiter", "notifications", "payments", "telemetry")
+SYSTEMS = (
+    "ads",
+    "ids",
+    "leaderboard",
+    "limiter",
+    "links",
+    "notifications",
+    "payments",
+    "telemetry",
+)
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 
 

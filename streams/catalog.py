@@ -10,7 +10,16 @@ from streams.runtime.derivation.rules import Derivation
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
 
-SYSTEMS = ("ads", "leaderboard", "limiter", "notifications", "payments", "telemetry")
+SYSTEMS = (
+    "ads",
+    "ids",
+    "leaderboard",
+    "limiter",
+    "links",
+    "notifications",
+    "payments",
+    "telemetry",
+)
 
 
 class UnknownSystem(LookupError):

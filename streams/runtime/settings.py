@@ -108,6 +108,31 @@ class Outbound(_Part):
     """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
 
 
+class Codes(_Part):
+    """Public forms of ids, and short codes (`streams.runtime.permutation`)."""
+
+    secret: SecretStr = SecretStr("headrace-dev")
+    """Hides their order. With another one, public ids that are out cannot be read back."""
+
+
+class Ids(_Part):
+    space: str = "main"
+    """The id space that this process makes ids of; no two spaces are told apart by an id."""
+    ttl_ms: int = 60_000
+    """How long this process may make ids without a word with the log."""
+
+
+class Links(_Part):
+    """The URL shortener."""
+
+    base_url: str = "http://127.0.0.1:18080"
+    """What short URLs begin with."""
+    networks_file: Path | None = None
+    """CSV of `network,country`, for where clicks come from; none: every country is ZZ."""
+    forwarded: bool = False
+    """Whether clients are behind a proxy of ours: the last address in X-Forwarded-For is theirs."""
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -166,6 +191,9 @@ class Settings(BaseSettings):
     alertmanager: Alertmanager = Alertmanager()
     telemetry: Telemetry = Telemetry()
     outbound: Outbound = Outbound()
+    codes: Codes = Codes()
+    ids: Ids = Ids()
+    links: Links = Links()
     api: Api = Api()
     limiter: Limiter = Limiter()
     log_level: str = "INFO"

@@ -105,14 +105,21 @@ async def test_dependencies_can_be_replaced_as_ever() -> None:
     assert answers == ["one", "other"]
 
 
-def test_a_router_needs_fixed_begins() -> None:
-    loose = APIRouter()
-    loose.add_api_route("/{anything}", short)
-    with pytest.raises(ValueError, match="must begin with a fixed step"):
-        include(FastAPI(), [loose])
+async def test_a_router_of_any_word_is_asked_last() -> None:
+    fixed, loose = APIRouter(), APIRouter()
+    fixed.add_api_route("/v1/{thing}", lambda thing: f"thing {thing}")
+    loose.add_api_route("/{anything}", lambda anything: f"any {anything}")
+    app = FastAPI()
+    include(app, [fixed, loose])
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answers = [(await client.get(path)).json() for path in ("/v1/a", "/a")]
+        unknown = await client.get("/v2/a")
+    assert answers == ["thing a", "any a"]
+    assert unknown.status_code == 404
 
 
 def test_a_router_takes_only_routes_of_the_api() -> None:
     plain: list[BaseRoute] = [Route("/v1/plain", short)]
-    with pytest.raises(ValueError, match="must begin with a fixed step"):
+    with pytest.raises(TypeError, match="is no route of an API"):
         include(FastAPI(), [APIRouter(routes=plain)])
