@@ -53,7 +53,9 @@ def test_an_alias_is_taken_once_also_after_a_crash() -> None:
     assert desk.send(create("Party")).status == 201
 
 
-@pytest.mark.parametrize("alias", ["ab", "a/b", "é-é-é", "x" * 65, "a b", "", *RESERVED, "Metrics"])
+@pytest.mark.parametrize(
+    "alias", ["ab", "a/b", "é-é-é", "x" * 65, "a b", "", *sorted(RESERVED), "Metrics"]
+)
 def test_what_cannot_be_an_alias(alias: str) -> None:
     assert not is_code(alias)
     if alias:
