@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -23,22 +23,46 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from api import commands, health, problem
 from api.auth import Authenticate, Verifier
 from api.keys import FETCH_TIMEOUT_S, KeyFile, Keys, KeyUrl
+from api.limiter import Limit, Limiter
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, leaderboard, notifications, payments, telemetry, webhooks
+from api.routes import (
+    ads,
+    ids,
+    leaderboard,
+    limiter,
+    links,
+    notifications,
+    payments,
+    telemetry,
+    webhooks,
+)
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
+from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
+from connectors.asking import Asking
 from connectors.encode import Encoder
+from connectors.ids.issuer import Issuer
+from connectors.limiter.decisions import DecisionLog
+from connectors.limiter.rules_feed import RulesFeed
+from connectors.links.clicks import ClickLog
+from connectors.links.redirects import Redirects
 from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
 from schemas import catalog
+from schemas.ids.snowflake import PUBLIC_CHARS
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
+from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
+from sinks.limiter import DECIDED, DecidedReader
+from sinks.limiter.counters import Counters
+from sinks.limiter.leases import Leases
+from sinks.links import ClicksReader, LinksReader
 from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
 from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
@@ -49,7 +73,9 @@ from sinks.telemetry.open import open_telemetry
 from sinks.webhooks import WEBHOOKS
 from sinks.webhooks.reader import WebhooksReader
 from streams.runtime import kafka, logging
+from streams.runtime.avro import RegistrySource
 from streams.runtime.metrics import Metrics, default
+from streams.runtime.permutation import Codes
 from streams.runtime.settings import ApiLimits, Settings, home
 from streams.runtime.topic import Topic
 
@@ -58,16 +84,21 @@ ROUTERS = (
     commands.router,
     ads.writes,
     ads.router,
+    *ids.ROUTERS,
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
     *payments.ROUTERS,
+    limiter.rules,
+    limiter.allowing,
+    limiter.router,
     notifications.sending,
     notifications.router,
     notifications.callbacks,
     webhooks.endpoints,
     webhooks.messages,
     *telemetry.ROUTERS,
+    *links.ROUTERS,
 )
 """Every route of the product; there is no discovery."""
 
@@ -107,15 +138,19 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # else any word with a slash behind it would be led to a link
     )
     app.state.registry = metrics.registry
     app.state.metrics_public = metrics_public
     app.state.rate = Rate(limits.rate_per_s, limits.rate_burst)
     app.state.waiting = Waiting(max(1, limits.concurrency_max // 2))
     problem.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
+    include(app, ROUTERS)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+
+    def limits_of() -> Limiter | None:
+        services: Services = app.state.services
+        return services.limiter
 
     def verifier() -> Verifier:
         services: Services = app.state.services
@@ -124,6 +159,7 @@ def create_app(
     # Starlette puts the one added last outermost: read upwards.
     app.add_middleware(Admission, limits=limits)
     app.add_middleware(Receipt, limits=limits, encoded=telemetry.ENCODED)
+    app.add_middleware(Limit, limiter=limits_of)
     app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
     app.add_middleware(Headers, limits=limits)
     app.add_middleware(Responder, durations=metrics.api.request)
@@ -167,24 +203,53 @@ def production() -> FastAPI:
 async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
     """Connect to the log. Fails at once, with a reason, where a schema is not registered."""
     topics = tuple(catalog.topics().values())
-    ids = await asyncio.to_thread(
+    registered = await asyncio.to_thread(
         lambda: {t.name: schema_ids(t, settings.registry) for t in topics}
     )
-    encoders = {t.name: Encoder(t, ids[t.name]) for t in topics}
+    encoders = {t.name: Encoder(t, registered[t.name]) for t in topics}
     async with (
         key_source(settings) as keys,
         LogProducer.open(settings.kafka, encoders) as producer,
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
+        open_limiter(settings, producer, metrics) as limits,
+        Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
+        ClickLog(producer) as clicks,
     ):
+        own = {
+            "ids-issuer": issuer,
+            "ids-codes": Codes(settings.codes.secret.get_secret_value(), PUBLIC_CHARS, "ids"),
+            "links-redirects": Redirects.of(readers["links"], asking, clicks, settings.links),
+        }
+        info = {"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": registered}
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
-            readers=readers,
+            readers={**readers, **own, "limiter-rules": limits.book},
+            limiter=limits,
             replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
-            info={"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": ids},
+            info=info,
         )
+
+
+@asynccontextmanager
+async def open_limiter(
+    settings: Settings, producer: LogProducer, metrics: Metrics
+) -> AsyncIterator[Limiter]:
+    """The limiter with all rules that the log has. Its counters are connected at first use."""
+    url = settings.limiter.url or settings.redis.url
+    counters = Counters.connect(
+        url.get_secret_value(),
+        settings.limiter.timeout_ms / 1_000,
+        cluster=settings.limiter.cluster,
+    )
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(counters.close)
+        schemas = opened.enter_context(closing(RegistrySource(settings.registry.url)))
+        feed = await opened.enter_async_context(RulesFeed(settings.kafka, schemas))
+        log = await opened.enter_async_context(DecisionLog(producer, metrics.limits.dropped))
+        yield Limiter(feed.book, Leases(counters), log, settings.limiter, metrics.limits.decided)
 
 
 @asynccontextmanager
@@ -209,6 +274,8 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
         opened.push_async_callback(texts.close)
         hooks = WebhooksReader(open_cassandra_reader(WEBHOOKS, settings))
         opened.push_async_callback(hooks.close)
+        decided = DecidedReader(open_redis_reader(DECIDED, settings))
+        opened.push_async_callback(decided.close)
         logs = await opened.enter_async_context(open_telemetry(settings))
         promql = httpx.AsyncClient(base_url=settings.prometheus.url, timeout=QUERY_TIMEOUT_S)
         opened.push_async_callback(promql.aclose)
@@ -217,7 +284,11 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
+            "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
+            "limiter": decided,
+            "links": await opened.enter_async_context(LinksReader.open(settings)),
+            "links-clicks": await opened.enter_async_context(ClicksReader.open(settings)),
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,
@@ -255,7 +326,10 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the problem schema that all errors refer to."""
     if app.openapi_schema is None:
         made = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=described(app),
         )
         schemas = made["components"]["schemas"]
         document = problem.ProblemDocument.model_json_schema(

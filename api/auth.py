@@ -1,9 +1,9 @@
 """Who is asking, and may they: bearer tokens (JWT, RFC 7519; usage RFC 6750; care RFC 8725).
 
 `Authenticate` runs before anything is read and lets nothing pass without a token but the paths
-in `OPEN` and `SIGNED`. The key is chosen by `kid` from our set and brings its algorithm; the
-token's own `alg` only has to agree. Checked: signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`.
-Routes then name the scope they need with `requires(...)`.
+in `OPEN` and `SIGNED`, and reads of short links. The key is chosen by `kid` from our set and
+brings its algorithm; the token's own `alg` only has to agree. Checked: signature, `iss`, `aud`,
+`exp`, `iat`, `nbf`, `sub`. Routes then name the scope they need with `requires(...)`.
 
 Checking a signature is a quarter of a request's work, so a token that was found good is remembered
 by its digest (`Remembered`) and, while its key is still ours and its time has not passed, not
@@ -20,10 +20,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 from fastapi import Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+from fastapi.openapi.models import HTTPBearer as HTTPBearerModel
+from fastapi.security import SecurityScopes
+from fastapi.security.base import SecurityBase
 from joserfc import jws, jwt
 from joserfc.errors import JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import Key
@@ -33,6 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.keys import Keys, algorithms_of
 from api.limits import Rate
 from api.problem import Problem
+from schemas.links.codes import is_code
 
 LEEWAY_S = 10
 TOKEN_CHARS_MAX = 8_192
@@ -45,16 +48,23 @@ OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 SIGNED = ("/v1/payment-webhooks", "/v1/notification-callbacks/")
 """Begins of paths whose routes check a signature over the body instead of a token."""
 
+REDIRECT = "/{code}"
+"""The route of short links: for everybody, at any path that is a code."""
+REDIRECTS = "redirects"
+"""Whose rate all redirects share."""
+
 READ = "read"
 WRITE = "events:write"
 MODERATE = "moderate"
 LEDGER = "ledger:write"
 PAY = "payments:write"
+LIMIT = "limits:write"
 SCOPES = {
     READ: "Read every read model.",
     WRITE: "Send events.",
     MODERATE: "Send events that act against a user, such as a ban.",
     LEDGER: "Open accounts, move money between them, bring settlement files.",
+    LIMIT: "Set and remove the rules of the rate limiter.",
     PAY: "Create, capture, refund and void payments.",
 }
 
@@ -220,6 +230,8 @@ class Authenticate:
                 scope["state"]["exempt"] = True
             elif scope["path"].startswith(SIGNED):
                 self._rate.take(scope["path"])
+            elif scope["method"] in {"GET", "HEAD"} and is_code(scope["path"][1:]):
+                self._rate.take(REDIRECTS)
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)
@@ -249,24 +261,25 @@ def unauthorized(detail: str, code: str | None = None) -> Problem:
     )
 
 
-_bearer = HTTPBearer(
-    auto_error=False,
-    bearerFormat="JWT",
-    scheme_name="bearer",
-    description="A JWT of the configured issuer; for development: `headrace token`. Scopes: "
-    + " ".join(f"`{name}`: {meaning}" for name, meaning in SCOPES.items()),
-)
+class _Bearer(SecurityBase):
+    """Dependency: the principal, who has all scopes the route names; else 403. It is also what the
+    OpenAPI document says about tokens: one dependency for both, since each is paid per request.
+    """
+
+    scheme_name = "bearer"
+    model = HTTPBearerModel(
+        bearerFormat="JWT",
+        description="A JWT of the configured issuer; for development: `headrace token`. Scopes: "
+        + " ".join(f"`{name}`: {meaning}" for name, meaning in SCOPES.items()),
+    )
+
+    async def __call__(self, request: Request, scopes: SecurityScopes) -> Principal:
+        principal: Principal = request.scope["state"]["principal"]
+        require(principal, *scopes.scopes)
+        return principal
 
 
-async def principal_with(
-    scopes: SecurityScopes,
-    request: Request,
-    _shown: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
-) -> Principal:
-    """Dependency: the principal, who has all scopes the route names; else 403."""
-    principal: Principal = request.state.principal
-    require(principal, *scopes.scopes)
-    return principal
+_bearer = _Bearer()
 
 
 def require(principal: Principal, *scopes: str) -> None:
@@ -287,4 +300,4 @@ def require(principal: Principal, *scopes: str) -> None:
 
 def requires(*scopes: str) -> Any:
     """Route dependency that asks for scopes."""
-    return Security(principal_with, scopes=list(scopes))
+    return Security(_bearer, scopes=list(scopes))

@@ -29,7 +29,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse
 from redis.exceptions import RedisError
 
-from api import positions
+from api import ingest, positions
 from api.auth import READ, Principal, requires
 from api.problem import (
     MEDIA_TYPE,
@@ -52,6 +52,12 @@ REPLAY = "Idempotent-Replay"
 KEY_CHARS_MAX = 255
 WAIT_MS = 5_000
 WAIT_MS_MAX = 30_000
+VERDICT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Done.", "headers": ingest.POSITION_HEADER},
+    201: {"description": "Made.", "headers": ingest.POSITION_HEADER},
+    202: {"description": "Not decided in time; Location says where to ask."},
+}
+"""OpenAPI entries of a verdict, for the routes that `ask`."""
 _NAMESPACE = uuid.UUID("6f0e4a0e-53a5-4c5e-9f63-0c1d7a1f2b9e")
 _ASYNC = re.compile(r"(?:^|,)\s*respond-async\s*(?:$|[,;])", re.ASCII)
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
@@ -189,8 +195,9 @@ def _pending(correlation_id: str, sent: RecordMetadata) -> Response:
 
 async def _fingerprint(request: Request) -> str:
     """A digest of method, path, query and body as they came."""
-    target = f"{request.method} {request.url.path}?{request.url.query}\n"
-    return hashlib.sha256(target.encode() + await request.body()).hexdigest()[:32]
+    target = f"{request.method} {request.scope['path']}?".encode()
+    query: bytes = request.scope["query_string"]
+    return hashlib.sha256(target + query + b"\n" + await request.body()).hexdigest()[:32]
 
 
 def _wait_ms(prefer: str | None) -> int:

@@ -5,6 +5,7 @@ The middlewares are plain ASGI and stand in this order, outermost first (`api.ap
     Responder      request id, log, metrics, security headers; turns errors into answers
     Headers        431
     Authenticate   401, then 429: nothing is read for strangers
+    Limit          429 by the rules of `api.limiter`, if there are any
     Receipt        415, 413, 408: the whole body is here, counted and in time, before the next
     Admission      503: only requests that have fully arrived take a place
 """

@@ -194,6 +194,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         404: "There is no such thing.",
         408: "The request did not arrive within the deadline.",
         409: "It does not go with what was decided before.",
+        410: "It was there, and is not any more.",
         413: "The body is larger than allowed.",
         415: "Not JSON in UTF-8, or a compressed body.",
         422: "The input is wrong; `errors` says where.",

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Request
 from prometheus_client import Counter
 
 from api.auth import Verifier
 from api.limits import Rate
+from api.problem import busy
 from connectors.producer import EventProducer, Headers, RecordMetadata
 from connectors.replies import NoReplies, Replies
 from schemas.catalog import system_of
+
+if TYPE_CHECKING:
+    from api.limiter import Limiter
 
 
 class CountedProducer:
@@ -51,7 +55,8 @@ async def always_ready() -> Readiness:
 @dataclass(frozen=True)
 class Services:
     """Everything that routes use. `readers` holds, by system, the object behind its read routes;
-    a system without one answers 503 on reads. `replies` hears the verdicts of deciders.
+    a system without one answers 503 on reads. `replies` hears the verdicts of deciders. Without a
+    `limiter` no rule is asked.
     """
 
     producer: EventProducer
@@ -60,6 +65,13 @@ class Services:
     replies: Replies = field(default_factory=NoReplies)
     ready: Callable[[], Awaitable[Readiness]] = always_ready
     info: Mapping[str, Any] = field(default_factory=dict)
+    limiter: Limiter | None = None
+
+    def opened(self, name: str) -> Any:
+        """One of `readers` that is no read model. Raises the 503 problem where it is missing."""
+        if name not in self.readers:
+            raise busy(f"this server has no {name}", retry_after_s=60)
+        return self.readers[name]
 
 
 # Dependencies are coroutines although they wait for nothing: FastAPI calls a plain function in a

@@ -12,7 +12,17 @@ from types import MappingProxyType
 
 from streams.runtime.topic import Topic, retry_topic
 
-SYSTEMS = ("ads", "leaderboard", "notifications", "payments", "telemetry", "webhooks")
+SYSTEMS = (
+    "ads",
+    "ids",
+    "leaderboard",
+    "limiter",
+    "links",
+    "notifications",
+    "payments",
+    "telemetry",
+    "webhooks",
+)
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import httpx
 
 from schemas.generate.declaration import SCHEMAS, declared
+from streams.runtime import tls
 from streams.runtime.settings import Registry
 from streams.runtime.topic import RecordType, Topic
 
@@ -75,7 +76,9 @@ class RegistryClient:
         self._url = registry.url.rstrip("/")
         # The address may carry a user and password; messages must not.
         self._shown = str(httpx.URL(self._url).copy_with(userinfo=b""))
-        self._http = httpx.Client(timeout=timeout_s, headers={"Content-Type": _CONTENT_TYPE})
+        self._http = httpx.Client(
+            timeout=timeout_s, headers={"Content-Type": _CONTENT_TYPE}, verify=tls.context()
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,17 @@ from streams.runtime.derivation.rules import Derivation
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
 
-SYSTEMS = ("ads", "leaderboard", "notifications", "payments", "telemetry", "webhooks")
+SYSTEMS = (
+    "ads",
+    "ids",
+    "leaderboard",
+    "limiter",
+    "links",
+    "notifications",
+    "payments",
+    "telemetry",
+    "webhooks",
+)
 
 
 class UnknownSystem(LookupError):

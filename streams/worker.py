@@ -32,6 +32,7 @@ from streams.runtime.derivation.service import deriving
 from streams.runtime.kafka import UnknownTopic
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.service import LaneApp, MakeAgent, Wiring, build_app, lane
+from streams.runtime.native import wanted
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor
 from streams.runtime.reactor.service import Reacting, ReactorWiring
@@ -68,7 +69,8 @@ async def serve(
         loop.add_signal_handler(number, app.end)
     target = announce(port, agents, slot)
     await app.start()
-    log.info("worker started", agents=list(agents), port=port, pid=os.getpid())
+    reader = "native" if wanted(settings.reader) else "python"
+    log.info("worker started", agents=list(agents), port=port, pid=os.getpid(), reader=reader)
     error = await app.ended
     await app.stop()
     target.unlink(missing_ok=True)
@@ -142,6 +144,7 @@ def wiring(system: str, slot: int, settings: Settings) -> Wiring:
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
         crashed=crashed(os.environ),
+        reader=settings.reader,
     )
 
 

@@ -41,6 +41,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "simulate": Verb("simulate", "app", "Run a provider of mail, SMS or push to try things."),
         "tail": Verb("tail", "app", "Follow log files and send their lines."),
         "alerts": Verb("alerts", "app", "Evaluate alert rules over the log, or over its past."),
+        "limiter": Verb("limiter", "app", "Try a rate limit on the past; put lost counters back."),
         "token": Verb("token", "app", "Issue a token for the local API."),
     },
     "The log": {
@@ -58,6 +59,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "chaos": Verb("chaos", "app", "Break the stack on purpose and compare with a recount."),
         "sim": Verb("sim", "app", "Run the core under seeded faults, thousands of times."),
         "bench": Verb("bench", "app", "Measure throughput and latency."),
+        "native": Verb("native", "app", "Build the part of the lane that is written in Rust."),
         "new": Verb("new", "app", "Make the files of a new system."),
         "where": Verb("where", "app", "Show every place that belongs to a system."),
         "dashboards": Verb("dashboards", "app", "Generate the Grafana dashboards."),

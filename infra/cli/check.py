@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from infra.local.home import CHECKOUT
+from streams.runtime.settings import home
 
 app = typer.Typer()
 BIN = Path(sys.executable).parent
@@ -21,11 +23,20 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "imports": (str(BIN / "lint-imports"),),
     "layout": (sys.executable, "-m", "pytest", "-q", "tests/repo"),
 }
+CRATE = ("--manifest-path", str(CHECKOUT / "streams" / "native" / "Cargo.toml"))
+BUILT = (*CRATE, "--locked", "--no-default-features", "--target-dir", str(home() / "native"))
+CRATE_CHECKS: dict[str, tuple[str, ...]] = {
+    "rust format": ("cargo", "fmt", "--check", *CRATE),
+    "rust lint": ("cargo", "clippy", *BUILT, "--all-targets", "--", "-D", "warnings"),
+    "rust tests": ("cargo", "test", "--quiet", *BUILT),
+}
+"""Of the column reader, where cargo is there. Its core needs no Python."""
 
 
 @app.command()
 def check() -> None:
-    """Run ruff, mypy, import-linter and the layout tests; fail if one of them does.
+    """Run ruff, mypy, import-linter and the layout tests, and where cargo is there the checks of
+    the column reader; fail if one of them does.
 
     Examples:
       headrace check
@@ -33,7 +44,8 @@ def check() -> None:
     """
     console = Console(stderr=True)
     failed = []
-    for name, command in CHECKS.items():
+    crate = CRATE_CHECKS if shutil.which("cargo-clippy") else {}
+    for name, command in (CHECKS | crate).items():
         began = time.monotonic()
         done = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, text=True)
         took = f"{time.monotonic() - began:.1f} s"

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import notifications, processes
+from infra.demo import ids, limiter, links, notifications, processes
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -117,7 +117,22 @@ def _notifications(scale: int, console: Console) -> tuple[list[Check], str]:
     return notifications.run(console, Home.default()), "a day of delayed flights"
 
 
+def _limiter(scale: int, console: Console) -> tuple[list[Check], str]:
+    return limiter.run(console, Home.default()), "a web server's log and a crowd"
+
+
+def _ids(scale: int, console: Console) -> tuple[list[Check], str]:
+    return ids.run(console, Home.default()), f"{ids.IDS:,} ids"
+
+
+def _links(scale: int, console: Console) -> tuple[list[Check], str]:
+    return links.run(console, Home.default()), "the clicks of a web server's log"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "ids": _ids,
+    "links": _links,
+    "limiter": _limiter,
     "notifications": _notifications,
     "payments": _payments,
 }

@@ -19,6 +19,7 @@ from infra.local import PARTS, ports, process
 from infra.local.home import CHECKOUT, Home
 from infra.local.process import GRACE_S, Launch
 from infra.prometheus.scrape import discover
+from streams.runtime.settings import Settings
 
 READY_TIMEOUT_S = 90.0
 POLL_S = 0.2
@@ -44,6 +45,20 @@ def running(home: Home, name: str, *verb: str) -> Iterator[None]:
         yield
     finally:
         process.stop(record, GRACE_S)
+
+
+@contextmanager
+def product(home: Home, settings: Settings, system: str) -> Iterator[str]:
+    """A worker of one system and the API, ready; gives the API's address. Raises `StackError`."""
+    port = free_port(home, settings.api.port)
+    url = f"http://{settings.api.host}:{port}"
+    with (
+        running(home, WORKER, "worker", system, "--processes", "1"),
+        running(home, API, "api", "--port", str(port)),
+    ):
+        wait_for_api(home, url)
+        wait_for_workers(home, 1)
+        yield url
 
 
 def wait_for_workers(home: Home, processes: int) -> None:

@@ -9,14 +9,27 @@ from typing import Any
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.overview import overview
-from infra.grafana.systems import ads, leaderboard, notifications, payments, telemetry, webhooks
+from infra.grafana.systems import (
+    ads,
+    ids,
+    leaderboard,
+    limiter,
+    links,
+    notifications,
+    payments,
+    telemetry,
+    webhooks,
+)
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 
 DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
     "ads": ads.dashboard,
+    "ids": ids.dashboard,
     "leaderboard": leaderboard.dashboard,
+    "limiter": limiter.dashboard,
+    "links": links.dashboard,
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,

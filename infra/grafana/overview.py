@@ -270,4 +270,10 @@ def _api() -> list[Any]:
             RATE,
             (rate("headrace_api_events_total", "topic", 'system=~"$system"'), "{{topic}}"),
         ),
+        lines(
+            "Decided by the rate limiter",
+            RATE,
+            (rate("headrace_limiter_decisions_total", "outcome", ""), "{{outcome}}"),
+            (rate("headrace_limiter_unlogged_total", "reason", ""), "not logged: {{reason}}"),
+        ),
     ]

@@ -113,7 +113,7 @@ class RedisReader:
         if not isinstance(shape, Table):
             raise TypeError(f"{table} is a ranking: read it with top, rank or around")
         now = await self._now()
-        names = [_name(bucket, {c: shape.key[c] for c in shape.bucket}) for bucket in buckets]
+        names = _names(buckets, {c: shape.key[c] for c in shape.bucket})
         wanted = [
             (name.encode(), p)
             for name in names
@@ -122,15 +122,13 @@ class RedisReader:
         found = await self._pipelined(
             [("hgetall", f"{self._prefix(now, p)}t:{table}:{name.decode()}") for name, p in wanted]
         )
-        frames = [
-            decoded(table_texts(name, stored, shape), shape.columns).with_columns(
-                pl.lit(p, pl.Int32).alias("_partition")
-            )
-            for (name, p), stored in zip(wanted, found, strict=True)
-            if stored
-        ]
-        schema = {**shape.columns, "_partition": pl.Int32}
-        return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+        texts: list[bytes] = []
+        sources: list[int] = []
+        for (name, p), stored in zip(wanted, found, strict=True):
+            texts += table_texts(name, stored, shape)
+            sources += [p] * (len(texts) - len(sources))
+        rows = decoded(texts, shape.columns)
+        return rows.with_columns(pl.Series("_partition", sources, pl.Int32))
 
     async def count(self, ranking: str, board: Mapping[str, Any]) -> int:
         """Members of a board."""
@@ -251,9 +249,19 @@ async def _connected(url: str, options: Mapping[str, Any]) -> Any:
 
 def _name(values: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
     """The text of a bucket or board; `KeyError` when its columns are not exactly those given."""
-    if set(values) != set(columns):
-        raise KeyError(f"give {sorted(columns)}, not {sorted(values)}")
-    return str(encoded(pl.DataFrame([dict(values)], schema=columns), columns)[0])
+    return _names([values], columns)[0]
+
+
+def _names(many: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> list[str]:
+    """The texts of buckets, as `_name`, at the price of one."""
+    for values in many:
+        if set(values) != set(columns):
+            raise KeyError(f"give {sorted(columns)}, not {sorted(values)}")
+    if not columns:
+        return [""] * len(many)
+    frame = pl.DataFrame([dict(values) for values in many], schema=columns)
+    texts: list[str] = encoded(frame, columns).to_list()
+    return texts
 
 
 def _place(stored: bytes, member: str) -> Place:

@@ -8,8 +8,10 @@ both agree.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
@@ -76,6 +78,21 @@ def consumer(kafka: Kafka, group: str, **more: Any) -> Consumer:
 def admin(kafka: Kafka) -> AdminClient:
     """An admin client."""
     return AdminClient(client_config(kafka))
+
+
+def shared_admin(kafka: Kafka) -> AdminClient:
+    """The one admin client of this process for these settings: a client is four threads that wake
+    up now and then, and a worker of many agents would have one each.
+    """
+    with _SHARED:
+        key = json.dumps([kafka.bootstrap_servers, kafka.config], sort_keys=True)
+        if key not in _ADMINS:
+            _ADMINS[key] = admin(kafka)
+        return _ADMINS[key]
+
+
+_ADMINS: dict[str, AdminClient] = {}
+_SHARED = Lock()
 
 
 class UnknownTopic(LookupError):

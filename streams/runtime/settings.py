@@ -108,6 +108,31 @@ class Outbound(_Part):
     """Networks (`127.0.0.0/8`) that may be called though they are not public; for local tests."""
 
 
+class Codes(_Part):
+    """Public forms of ids, and short codes (`streams.runtime.permutation`)."""
+
+    secret: SecretStr = SecretStr("headrace-dev")
+    """Hides their order. With another one, public ids that are out cannot be read back."""
+
+
+class Ids(_Part):
+    space: str = "main"
+    """The id space that this process makes ids of; no two spaces are told apart by an id."""
+    ttl_ms: int = 60_000
+    """How long this process may make ids without a word with the log."""
+
+
+class Links(_Part):
+    """The URL shortener."""
+
+    base_url: str = "http://127.0.0.1:18080"
+    """What short URLs begin with."""
+    networks_file: Path | None = None
+    """CSV of `network,country`, for where clicks come from; none: every country is ZZ."""
+    forwarded: bool = False
+    """Whether clients are behind a proxy of ours: the last address in X-Forwarded-For is theirs."""
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -134,6 +159,20 @@ class Api(_Part):
     limits: ApiLimits = ApiLimits()
 
 
+class Limiter(_Part):
+    """The rate limiter of the API. Without rules (`limiter.rules`) it does nothing."""
+
+    url: SecretStr | None = None
+    """Redis with the counters; the one of `redis.url` by default."""
+    cluster: bool = False
+    """Whether the counters are on a Redis Cluster."""
+    timeout_ms: int = 50
+    """Past it the counters count as away, and the rules say what becomes of the request."""
+    breaker_failures: int = 3
+    """So many calls in a row that fail, and the counters are not called for a while."""
+    breaker_open_ms: int = 1_000
+
+
 class Settings(BaseSettings):
     """All settings. Unknown `HEADRACE_*` names are refused at start, by name."""
 
@@ -152,8 +191,14 @@ class Settings(BaseSettings):
     alertmanager: Alertmanager = Alertmanager()
     telemetry: Telemetry = Telemetry()
     outbound: Outbound = Outbound()
+    codes: Codes = Codes()
+    ids: Ids = Ids()
+    links: Links = Links()
     api: Api = Api()
+    limiter: Limiter = Limiter()
     log_level: str = "INFO"
+    reader: Literal["auto", "native", "python"] = "auto"
+    """What reads the log: the column reader where it is built (`auto`), only it, or never it."""
 
     @classmethod
     def settings_customise_sources(

@@ -113,7 +113,7 @@ async def test_the_command_carries_who_asks_and_what(
     assert envelope.reply_to == "here"
     assert envelope.idempotency_key == "tester\nk-1"
     assert re.fullmatch("[0-9a-f]{32}", envelope.fingerprint)
-    assert uuid.UUID(envelope.correlation_id).version == 4
+    assert uuid.UUID(envelope.correlation_id).version == 7
 
 
 async def test_same_key_same_thing_other_body_other_fingerprint(

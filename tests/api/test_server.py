@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 from api.auth import READ, WRITE
 from api.issuer import DevIssuer
 from schemas.apply import apply
+from streams.runtime import settings
 from streams.runtime.settings import Settings
 from tests.api.conftest import CLICK
 
@@ -37,7 +39,11 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+    made = tmp_path_factory.mktemp("home")
+    stack = settings.home() / "stack.json"  # where this run's servers are
+    if stack.is_file():
+        shutil.copy(stack, made)
+    return made
 
 
 @pytest.fixture(scope="module")

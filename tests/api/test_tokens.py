@@ -19,7 +19,17 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from api.app import ROUTERS
-from api.auth import MODERATE, OPEN, READ, SIGNED, WRITE, InvalidToken, Remembered, Verifier
+from api.auth import (
+    MODERATE,
+    OPEN,
+    READ,
+    REDIRECT,
+    SIGNED,
+    WRITE,
+    InvalidToken,
+    Remembered,
+    Verifier,
+)
 from api.issuer import DevIssuer
 from api.keys import BadKeySet, KeyFile, KeyUrl, parse, public_set
 from tests.api.conftest import AUDIENCE, CLICK, ISSUER, client_of, problem_of
@@ -190,17 +200,18 @@ async def test_every_route_but_the_open_ones_wants_a_token(app: FastAPI) -> None
             answer = await client.request(method, path)
             if path in OPEN:
                 assert answer.status_code == 200, path
-            elif not path.startswith(SIGNED):
+            elif path != REDIRECT and not path.startswith(SIGNED):
                 problem_of(answer, 401)
         problem_of(await client.get("/openapi.json"), 401)
-        problem_of(await client.get("/nothing"), 401)
+        problem_of(await client.get("/nothing/there"), 401)
+        problem_of(await client.get("/x"), 401)
 
 
 async def test_every_route_but_the_open_ones_names_a_scope(app: FastAPI, issuer: DevIssuer) -> None:
     async with client_of(app) as client:
         client.headers["Authorization"] = f"Bearer {issuer.token('me', [], 60)}"
         for route in (route for router in ROUTERS for route in router.routes):
-            if route.path in OPEN or route.path.startswith(SIGNED):
+            if route.path in {*OPEN, REDIRECT} or route.path.startswith(SIGNED):
                 continue
             (method, *_) = sorted(route.methods)
             answer = await client.request(method, route.path, json=CLICK)

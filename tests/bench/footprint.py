@@ -23,6 +23,8 @@ from streams.runtime.settings import Settings, home
 from tests.bench import report
 from tests.bench.workers import Server, server, until
 
+PROVIDER = '[psp]\nurl = "http://127.0.0.1:9"\nkey = "none"\n'
+"""A payment provider that nobody will call."""
 IDLE_S = 20.0
 SETTLE_S = 5.0
 SLOT = 91
@@ -60,6 +62,7 @@ def bench(runs: int, records: int | None) -> dict[str, Any]:
 def observed(arguments: Callable[[int], Sequence[str]]) -> dict[str, float]:
     """Start a program, wait until it is ready, watch it idle, stop it."""
     with TemporaryDirectory() as folder:
+        (Path(folder) / "payments.toml").write_text(PROVIDER)
         began = time.perf_counter()
         with server(Path(folder), arguments) as one:
             until(one.ready, "the process to be ready")

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from streams.runtime.settings import Settings
-from tests.bench import clicks, lane, restart, sinks, traffic, transfers
+from tests.bench import clicks, lane, paced, restart, scale, sinks, traffic, transfers
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
@@ -65,7 +65,26 @@ def test_a_decider_decides_every_command() -> None:
 def test_a_decider_comes_back_with_all_its_state() -> None:
     back = restart.measure(Settings.read(), 1, RECORDS, 500)
     assert back["snapshot_bytes"] > 0
-    assert 0 < back["folded_after_it"] <= 500
+    assert back["folded_after_it"] <= 500, "what the snapshot holds is not folded again"
+
+
+@pytest.mark.stack
+def test_two_workers_count_right() -> None:
+    given = Settings.read()
+    one = scale.folded(given, 2, RECORDS)  # raises where the totals are others
+    drop_topics(given, [scale.topic()])
+    drop_read_model(given, scale.NAME)
+    assert one.cpu_s > 0
+
+
+@pytest.mark.stack
+def test_a_paced_event_is_stored_after_it_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paced, "SECONDS", 1.0)
+    monkeypatch.setattr(paced, "WARM_UP_S", 0.5)
+    given = Settings.read()
+    found = paced.paced(given, 500)
+    drop_read_model(given, paced.NAME)
+    assert 0 < found["p50"] <= found["p99"] <= found["max"]
 
 
 def test_wrong_totals_are_an_error() -> None:

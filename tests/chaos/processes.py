@@ -23,7 +23,7 @@ from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_S = 60.0
+READY_S = 120.0
 START_S = 150.0
 """A Cassandra node takes its time."""
 

@@ -53,6 +53,8 @@ class Traffic(Collector):
             self._call(system, agent_name, topic)
         for decider in self.deciders:
             self._decide(decider)
+        self.metrics.limits.decided.labels("admitted").inc(10)
+        self.metrics.limits.dropped.labels("full").inc(10)
         for system, _, topic, _ in AGENTS:
             self.metrics.api.events.labels(system, topic).inc(100)
             request = self.metrics.api.request

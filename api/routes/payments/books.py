@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Response
 
-from api import ingest
 from api.auth import LEDGER, requires
-from api.commands import AskedDep, ask
+from api.commands import VERDICT, AskedDep, ask
 from api.json_route import JsonRoute
 from api.problem import responses
 from api.routes.payments.models import (
@@ -22,12 +19,6 @@ from api.routes.payments.models import (
 )
 from api.services import ServicesDep
 from schemas.payments import events
-
-VERDICT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Done.", "headers": ingest.POSITION_HEADER},
-    201: {"description": "Made.", "headers": ingest.POSITION_HEADER},
-    202: {"description": "Not decided in time; Location says where to ask."},
-}
 
 writes = APIRouter(
     prefix="/v1/books/{book}",

@@ -9,12 +9,11 @@ from fastapi import APIRouter, Depends, Response
 
 from api import ingest
 from api.auth import PAY, READ, requires
-from api.commands import AskedDep, KeyedDep, ask
+from api.commands import VERDICT, AskedDep, KeyedDep, ask
 from api.json_route import JsonRoute
 from api.positions import AppliedSource
 from api.problem import Problem, responses
 from api.reads import fresh
-from api.routes.payments.books import VERDICT
 from api.routes.payments.models import NewPayment, Part, PaymentPath
 from api.services import ServicesDep
 from schemas.payments import events

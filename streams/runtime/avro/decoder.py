@@ -22,6 +22,7 @@ from streams.runtime.avro.registry import SchemaSource, UnknownSchema, WriterSch
 from streams.runtime.avro.schema import parse
 from streams.runtime.avro.single import SingleReader
 from streams.runtime.avro.span import ROW, Result, SpanReader
+from streams.runtime.native.columns import Values
 from streams.runtime.topic import RecordType, Topic
 
 _SAMPLES = 16
@@ -79,8 +80,11 @@ class Decoder:
 
         Raises `RegistryUnavailable` (nothing is decided then; call again).
         """
+        count = len(values)
         result = Result()
         tombstones: list[int] = []
+        if isinstance(values, Values):
+            values = [] if self._plain(values, result) else list(values)
         if not self._uniform(values, result):
             groups = _by_header(values, tombstones, result.dead)
             for header, rows in groups.items():
@@ -90,7 +94,7 @@ class Decoder:
             [Dead(row, reason) for row, reason in sorted(result.dead.items())],
             tombstones,
         )
-        check_fates(decoded, len(values))
+        check_fates(decoded, count)
         return decoded
 
     def single(self, value: bytes | None) -> tuple[str, dict[str, Any]] | None:
@@ -110,6 +114,21 @@ class Decoder:
         `Unresolvable` where the topic does not carry the record or could read none of them.
         """
         return self._plan(writer).container is not None
+
+    def _plain(self, values: Values, result: Result) -> bool:
+        """The fastest path: the column reader finds all values plainly good, with one schema.
+        False: nothing was decided.
+        """
+        header = values[0] if len(values) else None
+        header = header and header[:HEADER_BYTES]
+        if not header or not _is_header(header):
+            return False
+        reader = self._reader(header)
+        frame = None if isinstance(reader, str) else reader.plain(values)
+        if frame is None or isinstance(reader, str):
+            return False
+        result.add(reader.plan.record.fullname, np.arange(len(values)), frame)
+        return True
 
     def _uniform(self, values: Sequence[bytes | None], result: Result) -> bool:
         """The fast path: all values have one schema and are good. False: nothing was decided."""

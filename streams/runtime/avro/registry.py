@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from streams.runtime import tls
 from streams.runtime.avro.schema import BadSchema, Type, parse
 
 NOT_FOUND_CODES = range(40401, 40500)
@@ -97,7 +98,7 @@ class RegistrySource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url.rstrip("/")
-        self._client = client or httpx.Client(timeout=timeout_ms / 1000)
+        self._client = client or httpx.Client(timeout=timeout_ms / 1000, verify=tls.context())
         self._unknown_ttl_s = unknown_ttl_ms / 1000
         self._clock = clock
         self._lock = threading.Lock()

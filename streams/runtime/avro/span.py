@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,10 @@ from polars.exceptions import PanicException
 
 from streams.runtime.avro.container import Suspects, Unreadable
 from streams.runtime.avro.convert import bad_rows, cast, default_column
+from streams.runtime.avro.flat import layout
 from streams.runtime.avro.plan import Plan, raw_name
 from streams.runtime.avro.rows import RowReader
+from streams.runtime.native.columns import Values
 
 ROW = "_row"
 _SMALL = 8
@@ -54,12 +57,34 @@ def _joined(parts: list[tuple[Rows, pl.DataFrame]]) -> pl.DataFrame:
     return pl.concat(framed).sort(ROW)
 
 
+def _layout(plan: Plan) -> Any:
+    if plan.container is None:
+        return None
+    return layout(plan.writer.type, {c.position for c in plan.columns if c.position is not None})
+
+
 class SpanReader:
     """Reads values of one writer schema as one reader record."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._rows = RowReader(plan)
+        self._layout = _layout(plan)
+
+    def plain(self, values: Values) -> pl.DataFrame | None:
+        """All rows as columns, by the column reader; None where it does not read the schema or
+        anything at all is unusual, and nothing is known then.
+        """
+        if self._layout is None:
+            return None
+        raw = values.frame(self.plan.header, self._layout)
+        if raw is None:
+            return None
+        try:
+            frame, bad = self._converted(raw, None)
+        except (Exception, PanicException):
+            return None
+        return frame if bad is None else None
 
     def columns(self, values: Sequence[bytes]) -> tuple[pl.DataFrame, Rows | None]:
         """The good rows as columns, and the indexes of the others (None: all are good).

@@ -20,6 +20,12 @@ from streams.runtime.lane.errors import passing
 
 CONSUME_ROWS = 1_000
 POLL_MS = 10
+IDLE_MS = 100
+"""How often an owner hears that nothing came, after `QUIET_S` of it: timers and lost records are
+seen to that much later, records are not. In a worker with many deciders all at rest, hearing it
+every `POLL_MS` was most of what the process did.
+"""
+QUIET_S = 1.0
 """How long to wait for a record: also how punctual timers are."""
 OUT_MAX = 4
 """How many reads may wait for the decider; then the fetcher's queue fills, and then the broker
@@ -66,15 +72,18 @@ class EchoReader(threading.Thread):
         self._begins: dict[int, int] = {}
         self._slots = threading.Semaphore(OUT_MAX)
         self._stopping = threading.Event()
-        self.polled_s = time.monotonic()
+        self._woken = threading.Event()
+        self._busy_s = self.polled_s = time.monotonic()
 
     def follow(self, partition: int, offset: int) -> None:
         """Read a partition from an offset on."""
         self._asked.append((partition, offset))
+        self._woken.set()
 
     def leave(self, partition: int) -> None:
         """Read a partition no longer; a last read of it may still come."""
         self._asked.append((partition, None))
+        self._woken.set()
 
     def done(self) -> None:
         """One `Echo` is dealt with."""
@@ -83,6 +92,7 @@ class EchoReader(threading.Thread):
     def stop(self) -> None:
         """End the thread."""
         self._stopping.set()
+        self._woken.set()
 
     def run(self) -> None:
         try:
@@ -97,6 +107,7 @@ class EchoReader(threading.Thread):
             self._consumer.close()
 
     def _turn_to(self, partition: int, offset: int | None) -> None:
+        self._busy_s = self.polled_s
         place = TopicPartition(self._topic, partition)
         if partition in self._begins:
             self._consumer.incremental_unassign([place])
@@ -107,15 +118,18 @@ class EchoReader(threading.Thread):
             self._begins[partition] = offset
 
     def _poll(self) -> list[Message]:
+        wait_s = (POLL_MS if self.polled_s - self._busy_s < QUIET_S else IDLE_MS) / 1000
         if not self._begins:
-            self._stopping.wait(POLL_MS / 1000)
+            self._woken.wait(wait_s)
+            self._woken.clear()
             return []
-        first = self._consumer.poll(POLL_MS / 1000)
+        first = self._consumer.poll(wait_s)
         if first is None:  # an empty message is falsy, too
             return []
+        self._busy_s = self.polled_s
         messages = [first, *self._consumer.consume(CONSUME_ROWS - 1, timeout=0)]
         if any(map(Message.error, messages)):
-            messages = [one for one in messages if not passing(one)]
+            messages = [one for one in messages if not passing(one.error())]
         return messages
 
     def _deliver(self, messages: Sequence[Message]) -> None:
@@ -145,7 +159,7 @@ def record_at(consumer: Consumer, topic: str, partition: int, offset: int) -> La
     until_s = time.monotonic() + 10.0
     while time.monotonic() < until_s:
         message = consumer.poll(0.5)
-        if message is None or passing(message):
+        if message is None or passing(message.error()):
             continue
         if message.offset() != offset:
             return None

@@ -22,6 +22,7 @@ from streams.runtime.decider.filter import Accepted, BrokenChain, Verdict, accep
 from streams.runtime.decider.folded import Folded, FoldFailed, Told
 from streams.runtime.decider.judge import Incoming, Judge, Judged
 from streams.runtime.decider.ports import CommandsReplaced, Last, Phase, Ports, Records, Tally
+from streams.runtime.decider.recent import Heard, Recent
 from streams.runtime.decider.records import OWNERSHIP_CLAIMED, OwnershipClaimed
 from streams.runtime.decider.replies import Answer
 from streams.runtime.decider.rules import Decider, Envelope, Event
@@ -40,10 +41,6 @@ from streams.runtime.position import FilterState
 
 BACKOFF_MS_FIRST = 100
 BACKOFF_MS_MAX = 5_000
-ANSWER_YOUNGER_MS = 60_000
-"""What another owner decided before this one and is not older is answered again (A9)."""
-ANSWERS_MAX = 20_000
-"""So many of them at most."""
 CLAIMED = OWNERSHIP_CLAIMED.fullname
 
 
@@ -78,7 +75,7 @@ class Owner:
         self._writer = writer
         self._commands_topic_id = commands_topic_id
         self._flying: deque[Judged] = deque()
-        self._recent: deque[tuple[int, Told, Envelope, int]] = deque(maxlen=ANSWERS_MAX)
+        self._recent = Recent()
         self._nonce = ""
         self._claim_offset = -1
         self._sign: Callable[[int, int], bytes] = Decision(-1, "00" * 16, -1, -1).signer()
@@ -315,7 +312,7 @@ class Owner:
             told = self.folded.settle(event, envelope)
             if told is not None and envelope is not None:
                 source = Decision.unpack(headers[0][1]).source_offset
-                self._recent.append((records.append_ms(at + row), told, envelope, source))
+                self._recent.add(Heard(records.append_ms(at + row), told, envelope, source))
         if self.assigned:
             self._answer_recent()
         self.tally.folded += len(rows)
@@ -323,11 +320,8 @@ class Owner:
 
     def _answer_recent(self) -> None:
         """A9: whoever decided these may have died before it could tell."""
-        fresh_ms = self._ports.wall_ms() - ANSWER_YOUNGER_MS
-        for append_ms, told, envelope, source in self._recent:
-            if append_ms >= fresh_ms:
-                self._reply(told, envelope, source)
-        self._recent.clear()
+        for heard in self._recent.take(self._ports.wall_ms()):
+            self._reply(heard.told, heard.envelope, heard.source_offset)
 
     def _applied(self, one: Any, headers: Headers, place: str) -> tuple[Event, Envelope | None]:
         """Fold one event of the log; it, and the envelope of its command."""

@@ -31,25 +31,23 @@ from confluent_kafka import KafkaException
 from streams.runtime import kafka
 from streams.runtime.avro import RegistryUnavailable, SchemaSource
 from streams.runtime.decider.answering import Answering
-from streams.runtime.decider.archive import Archive, Logs
 from streams.runtime.decider.codec import Codec, with_control_records
-from streams.runtime.decider.echo import Echo, EchoReader, record_at
+from streams.runtime.decider.echo import Echo, EchoReader
 from streams.runtime.decider.filter import BrokenChain
-from streams.runtime.decider.folded import Folded, FoldFailed
+from streams.runtime.decider.folded import FoldFailed
 from streams.runtime.decider.outgoing import CONFIG, Outgoing
 from streams.runtime.decider.owner import Owner
-from streams.runtime.decider.ports import CommandsReplaced, Last, Phase
+from streams.runtime.decider.ports import CommandsReplaced, Phase
 from streams.runtime.decider.pump import (
     Assigned,
     Outside,
     Pump,
-    Restored,
     Revoked,
     Work,
 )
+from streams.runtime.decider.recovery import BROKER_TIMEOUT_S, RETRY_S, Recovery
 from streams.runtime.decider.rules import Decider
-from streams.runtime.decider.snapshot_store import SnapshotStore, StoreUnavailable
-from streams.runtime.decider.state import Image
+from streams.runtime.decider.snapshot_store import SnapshotStore
 from streams.runtime.lane.bounds import LogMismatch
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.reader import Reader
@@ -57,17 +55,14 @@ from streams.runtime.lane.service import LaneApp
 from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.metrics.decider import DeciderMetrics
-from streams.runtime.position import FilterState
 from streams.runtime.settings import Kafka
 
-BROKER_TIMEOUT_S = 10.0
 STUCK_AFTER_S = 120.0
 TELL_S = 1.0
 SHIFT_S = 1.0
 """How long the pump works before the agent has a look at it."""
 STAY_S = 0.05
 """How long it waits for more before it goes."""
-RETRY_S = 0.5
 NEVER_IDLE_MS = 2**31
 
 log = structlog.get_logger()
@@ -106,21 +101,27 @@ class Deciding(faust.Service):  # type: ignore[misc]
         self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()  # the readers bound it
         self._channel = app.channel(maxsize=0)
         self._called = False
-        self._admin = kafka.admin(wiring.kafka)
-        self._archive = Archive(decider, wiring.snapshots)
+        self._admin = kafka.shared_admin(wiring.kafka)
         self._journal = Journal(wiring.journals / f"{decider.name}.journal", crashed=wiring.crashed)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{decider.name}")
-        self._background = ThreadPoolExecutor(2, thread_name_prefix=f"snapshots-{decider.name}")
-        self._saving: set[int] = set()
         self._assigned_s: dict[int, float] = {}
         self._told_s = 0.0
-        self._logs: dict[int, Logs] = {}
         self.metrics = wiring.metrics.agent(
             decider.name, system=wiring.system, topic=decider.commands.name, store="log"
         )
         labels = (wiring.system, decider.name, decider.commands.name)
         self.decisions = DeciderMetrics(wiring.metrics, labels)
         self._answering = Answering(wiring.redis_url, self.decisions.dropped)
+        self._recovery = Recovery(
+            decider,
+            wiring.kafka,
+            self._admin,
+            wiring.snapshots,
+            restored=self._hand,
+            failed=self._failed,
+            stopping=self._stopping,
+            metrics=self.decisions,
+        )
         self._reader = self._command_reader()
         self._echoes = EchoReader(
             kafka.consumer(wiring.kafka, f"{decider.name}.events"),
@@ -158,14 +159,14 @@ class Deciding(faust.Service):  # type: ignore[misc]
             Outgoing(events.name, lambda: kafka.producer(wiring.kafka, **CONFIG)),
             self._journal,
             outside=Outside(
-                restore=self._restore,
+                restore=self._recovery.restore,
                 follow=self._echoes.follow,
                 leave=self._echoes.leave,
                 restart=self._restart,
                 span_done=self._reader.done,
                 echo_done=self._echoes.done,
                 answer=self._answering.tell,
-                snapshot=self._save,
+                snapshot=self._recovery.save,
                 polled_s=lambda: self._reader.polled_s,
             ),
             writer=f"{socket.gethostname()}/{os.getpid()}",
@@ -212,7 +213,7 @@ class Deciding(faust.Service):  # type: ignore[misc]
         for thread in (self._reader, self._echoes):
             if thread.is_alive():
                 await asyncio.to_thread(thread.join, BROKER_TIMEOUT_S)
-        await asyncio.to_thread(self._background.shutdown)
+        await asyncio.to_thread(self._recovery.close)
         if self._answering.is_alive():
             await asyncio.to_thread(self._answering.stop)
         self._journal.close()
@@ -304,66 +305,6 @@ class Deciding(faust.Service):  # type: ignore[misc]
                 "or the topic was re-created. Check the topic; restore it, or begin new topics"
             )
         self._reader.restart(seat, fresh, offset)
-
-    def _restore(self, partition: int) -> None:
-        self._background.submit(self._restored, partition)
-
-    def _save(self, partition: int, image: Image, filter_state: FilterState, last: Last) -> None:
-        if partition not in self._saving:  # else the store is slow, and a later one will do
-            self._saving.add(partition)
-            self._background.submit(self._saved, partition, image, filter_state, last)
-
-    # -- the background thread ------------------------------------------------------------------
-
-    def _restored(self, partition: int) -> None:
-        """Find the state to begin with; waits while broker or store are down."""
-        while not self._stopping.is_set():
-            try:
-                folded, logs = self._found(partition)
-            except (KafkaException, StoreUnavailable, TimeoutError) as error:
-                log.warning("waiting", agent=self.name, partition=partition, error=str(error))
-                self._stopping.wait(RETRY_S)
-            except BaseException as error:
-                self._failed(error)
-                return
-            else:
-                self._logs[partition] = logs
-                self._hand(Restored(partition, folded, logs.commands_topic_id))
-                return
-
-    def _found(self, partition: int) -> tuple[Folded, Logs]:
-        topics = self.decider.commands.name, self.decider.events.name
-        commands, events = (
-            kafka.log_bounds(self._admin, topic, partition, BROKER_TIMEOUT_S) for topic in topics
-        )
-        logs = Logs(commands.topic_id, events.topic_id, events.start, events.end)
-        folded = self._archive.newest(partition, logs, lambda at: self._record_at(partition, at))
-        if folded.next_offset < events.start:
-            raise LogMismatch(
-                f"{self.name} on {topics[1]}/{partition}: no usable snapshot, and retention has "
-                f"deleted the events before offset {events.start}. Restore a snapshot, or set "
-                "retention.ms=-1 before it is too late"
-            )
-        return folded, logs
-
-    def _record_at(self, partition: int, offset: int) -> Last | None:
-        consumer = kafka.consumer(self._wiring.kafka, f"{self.name}.events")
-        try:
-            return record_at(consumer, self.decider.events.name, partition, offset)
-        finally:
-            consumer.close()
-
-    def _saved(self, partition: int, image: Image, filter_state: FilterState, last: Last) -> None:
-        try:
-            logs = self._logs[partition]
-            written = self._archive.keep(partition, image, filter_state, last, logs)
-            self.decisions.snapshot(partition, written.size, written.seconds)
-        except StoreUnavailable as error:
-            log.warning("snapshot not kept", agent=self.name, error=str(error))
-        except BaseException as error:
-            self._failed(error)
-        finally:
-            self._saving.discard(partition)
 
     # -- any thread -----------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class DerivationLane(Lane):
         target = TargetLog(
             derivation,
             lambda: kafka.producer(wiring.kafka, **settings),
-            GroupPositions(derivation, kafka.admin(wiring.kafka)),
+            GroupPositions(derivation, kafka.shared_admin(wiring.kafka)),
         )
         super().__init__(
             app,

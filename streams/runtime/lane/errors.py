@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 
 log = structlog.get_logger()
 
@@ -17,11 +17,10 @@ _TRANSIENT = {
 }
 
 
-def passing(message: Message) -> bool:
-    """Whether an error that the client mends by itself came instead of a record; raises
-    `KafkaException` for one that it cannot mend.
+def passing(error: KafkaError | None) -> bool:
+    """Whether an error that the client mends by itself came instead of a record (None: none did);
+    raises `KafkaException` for one that it cannot mend.
     """
-    error = message.error()
     if error is None:
         return False
     if error.retriable() or error.code() in _TRANSIENT:

@@ -28,13 +28,15 @@ def letters_of(
     if not reasons and not late:
         return [], []
     topic, agent = projection.topic, projection.name
-    by_offset = dict(zip(span.offsets().tolist(), span.messages, strict=True))
+    rows = {offset: row for row, offset in enumerate(span.offsets().tolist())}
     dead_letters = [
-        dead_letter(topic.dead_letters, by_offset[offset], agent=agent, reason=why, error=error)
+        dead_letter(
+            topic.dead_letters, span.messages[rows[offset]], agent=agent, reason=why, error=error
+        )
         for offset, why in sorted(reasons.items())
     ]
     late_letters = [
-        late_letter(topic.late, by_offset[offset], agent=agent, watermark_ms=watermark_ms)
+        late_letter(topic.late, span.messages[rows[offset]], agent=agent, watermark_ms=watermark_ms)
         for frame in late
         for offset, watermark_ms in zip(
             frame[OFFSET].to_list(), frame[WATERMARK].to_list(), strict=True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import Message
 
-from streams.runtime.lane.span import Seat, Span
+from streams.runtime.lane.span import Seat, Span, offset_of, since
 
 ATTEND_S = 5.0
 """How often a partition that stays silent is attended to again."""
@@ -23,7 +24,7 @@ class Pending:
     def __init__(self, seat: Seat, begins: int) -> None:
         self.seat = seat
         self.begins = begins
-        self.messages: list[Message] = []
+        self.messages: Sequence[Message] = []
         self.since = 0.0
         self.handed = time.monotonic()
         self.attended = 0.0
@@ -31,24 +32,25 @@ class Pending:
         self._settled = False
         self._doubted = -1
 
-    def take(self, messages: list[Message], now: float) -> bool:
+    def take(self, messages: Sequence[Message], now: float) -> bool:
         """Take consecutive records; False when the partition has to be read from `begins` again.
 
         Records that were taken before are left out.
         """
-        if messages[0].offset() < self._follows:
-            messages = [one for one in messages if one.offset() >= self._follows]
+        if offset_of(messages, 0) < self._follows:
+            messages = since(messages, self._follows)
             if not messages:
                 return True
-        first = messages[0].offset()
+        first = offset_of(messages, 0)
         if not self._settled and first not in (self.begins, self._doubted):
             self._doubted = first
             return False
         self._settled = True
-        if not self.messages:
-            self.since = now
-        self.messages += messages
-        self._follows = messages[-1].offset() + 1
+        if self.messages:
+            self.messages += messages  # type: ignore[operator]  # lists and columns both grow
+        else:
+            self.messages, self.since = messages, now
+        self._follows = offset_of(messages, -1) + 1
         self.attended = 0.0
         return True
 

@@ -304,9 +304,7 @@ class Pump:
         self._metrics.observe_end_to_end(span.first_append_ms)
         expected = step.write.expected
         before, fresh = (expected.counts, expected.next_offset) if expected else ({}, 0)
-        for fate, rows in position.counts.items():
-            if rows > before.get(fate, 0):
-                self._metrics.count(fate, rows - before.get(fate, 0))
+        self._metrics.counted(before, position.counts)
         for reason, offsets in reading.stale.items():
             self._metrics.stale(reason, sum(offset >= fresh for offset in offsets))
         self._report(seat, position, span.last_append_ms)

@@ -16,19 +16,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import groupby
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from streams.runtime.lane.errors import passing
+from streams.runtime.lane.feed import Feed, MessageFeed, Run
 from streams.runtime.lane.garbage import spare_records
 from streams.runtime.lane.pending import Pending
 from streams.runtime.lane.span import Seat, Span
 
-CONSUME_ROWS = 500
-"""Records per call: small enough that their Python objects stay in the processor's cache."""
 POLL_MS = 100
+IDLE_POLL_MS = 250
+"""How long a read waits while nothing is here: a record ends it at once, stopping does not."""
 STALL_MS = 1_000
 """How long the reader may wait for the pump before it pauses partitions and polls on."""
 FILL_MS = 50
@@ -46,6 +45,7 @@ class Reader(threading.Thread):
     - `locate(partition)` gives the offset to start at, and may raise to stop the reader.
     - `hand(span)` delivers a span and does not block; `done()` must be called once the pump
       has finished with it.
+    - `feed` reads the consumer's records (None: as messages).
     - `failed(error)` is told what ended the thread, if anything did; `left(partitions)` that
       partitions were taken away; `ends(partition, offset)` where a log ends.
     """
@@ -64,9 +64,11 @@ class Reader(threading.Thread):
         linger_ms: int,
         idle_ms: int,
         spans_max: int = 2,
+        feed: Feed | None = None,
     ) -> None:
         super().__init__(name=f"reader-{topic}", daemon=True)
         self._consumer = consumer
+        self._feed = feed or MessageFeed(consumer)
         self._topic = topic
         self._locate = locate
         self._hand = hand
@@ -85,7 +87,6 @@ class Reader(threading.Thread):
         self._seeks: deque[tuple[Seat, Seat, int]] = deque()
         self._stop_event = threading.Event()
         self._paused = False
-        self._drained = True
         self.joined = False
         """Whether the group has answered at least once."""
         self.polled_s = time.monotonic()
@@ -174,36 +175,26 @@ class Reader(threading.Thread):
             with suppress(KafkaException):  # the truth is in the sink
                 self._consumer.commit(offsets=places, asynchronous=asynchronous)
 
-    def _poll(self) -> list[Message]:
+    def _poll(self) -> list[Run]:
         if self._paused:
-            first = self._consumer.poll(POLL_MS / 1000)
-            return [] if first is None else [first]
-        if not self._drained or (self.queued_rows and self._out):
+            return self._feed.first(POLL_MS / 1000)
+        if not self._feed.drained or (self.queued_rows and self._out):
             # Records pile up anyway: fill whole reads instead of taking what is there.
-            messages: list[Message] = self._consumer.consume(CONSUME_ROWS, timeout=0.005)
-        else:
-            first = self._consumer.poll(self._wait_s())
-            # Not `if first`: a tombstone, an empty value and an error are all falsy.
-            messages = [] if first is None else [first]
-            if messages:
-                messages += self._consumer.consume(CONSUME_ROWS - 1, timeout=0)
-        self._drained = len(messages) < CONSUME_ROWS
-        return messages
+            return self._feed.fill(0.005)
+        return self._feed.first(self._wait_s())
 
     def _wait_s(self) -> float:
         if not self.queued_rows:
-            return POLL_MS / 1000
+            return IDLE_POLL_MS / 1000
         return 0.001 if not self._linger_s else min(POLL_MS / 1000, self._linger_s / 4)
 
-    def _take(self, messages: list[Message]) -> None:
-        if any(map(Message.error, messages)):
-            messages = [message for message in messages if not passing(message)]
+    def _take(self, runs: list[Run]) -> None:
         now = time.monotonic()
-        for partition, run in groupby(messages, Message.partition):
+        for partition, run in runs:
             pending = self._pending.get(partition)
             if pending is None:
                 continue
-            if not pending.take(list(run), now):
+            if not pending.take(run, now):
                 self._consumer.seek(TopicPartition(self._topic, partition, pending.begins))
 
     def _hand_over(self) -> None:
@@ -222,7 +213,7 @@ class Reader(threading.Thread):
         """Whether a part-filled span goes out: the pump idles and nothing more is at hand."""
         if self._linger_s:
             return now - max(pending.since, pending.handed) >= self._linger_s
-        caught_up = self._drained or now - pending.since >= FILL_MS / 1000
+        caught_up = self._feed.drained or now - pending.since >= FILL_MS / 1000
         return self._out == 0 and caught_up
 
     def _deliver(self, pending: Pending, now: float) -> None:
@@ -275,6 +266,7 @@ class Reader(threading.Thread):
             offset = self._locate(seat)
             self._pending[one.partition] = Pending(seat, offset)
             placed.append(TopicPartition(self._topic, one.partition, offset))
+        self._feed.place(place.partition for place in placed)
         consumer.incremental_assign(placed)
         if placed:  # librdkafka remembers a pause beyond the assignment that it was made in
             (consumer.pause if self._paused else consumer.resume)(placed)
@@ -295,5 +287,6 @@ class Reader(threading.Thread):
             pending = self._pending.pop(one.partition, None)
             if pending is not None:
                 pending.seat.revoked = True
+        self._feed.leave(one.partition for one in partitions)
         self._left([one.partition for one in partitions])
         log.info("revoked", topic=self._topic, partitions=[p.partition for p in partitions])

@@ -31,6 +31,8 @@ from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.lane.store import WriteSide
 from streams.runtime.metrics import AgentMetrics, Metrics
+from streams.runtime.native import Choice
+from streams.runtime.native.feed import opened
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.settings import Kafka
@@ -55,6 +57,8 @@ class Wiring:
     journals: Path
     crashed: bool = False
     """Whether the process before this one is known to have ended itself; see `Journal`."""
+    reader: Choice = "auto"
+    """What reads the log, see `streams.runtime.native`."""
 
 
 class Lane(faust.Service):  # type: ignore[misc]
@@ -69,7 +73,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._wiring = wiring
         self._stopping = threading.Event()
         self._channel = span_channel(app)
-        self._admin = kafka.admin(wiring.kafka)
+        self._admin = kafka.shared_admin(wiring.kafka)
         self._sink = wiring.open_sink(projection)
         self._journal = Journal(
             wiring.journals / f"{projection.name}.journal", crashed=wiring.crashed
@@ -93,8 +97,9 @@ class Lane(faust.Service):  # type: ignore[misc]
             stopping=self._stopping,
             journal=self._journal,
         )
+        consumer, feed = opened(wiring.kafka, projection.name, projection.topic.name, wiring.reader)
         self._reader = Reader(
-            kafka.consumer(wiring.kafka, projection.name),
+            consumer,
             projection.topic.name,
             locate=self.pump.locate,
             hand=self._hand,
@@ -104,6 +109,7 @@ class Lane(faust.Service):  # type: ignore[misc]
             rows_max=projection.rows_max,
             linger_ms=projection.linger_ms,
             idle_ms=projection.idle_ms,
+            feed=feed,
         )
         app.agent(self._channel, name=projection.name)(self._agent())
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Message
 
+from streams.runtime.native.columns import Columns
+
 _OFFSET, _VALUE, _TIMESTAMP = Message.offset, Message.value, Message.timestamp
 _HEADERS = Message.headers
 
@@ -40,13 +42,14 @@ class Seat:
 class Span:
     """Consecutive records of one partition, in offset order; never empty.
 
+    `messages` is a list, or `Columns`, which know what is asked of all records at once.
     `idle` spans have no records: they tell the pump that the partition has been silent.
     `begins` is where the span before ended (or where the seat was told to start): offsets may
     have gaps, so only this shows that no span was lost on the way. None: not known.
     """
 
     seat: Seat
-    messages: list[Message] = field(default_factory=list)
+    messages: Sequence[Message] = field(default_factory=list)
     idle: bool = False
     begins: int | None = None
 
@@ -55,19 +58,23 @@ class Span:
 
     @property
     def first_offset(self) -> int:
-        return int(_OFFSET(self.messages[0]))
+        return offset_of(self.messages, 0)
 
     @property
     def next_offset(self) -> int:
         """One past the last record; gaps after it belong to the next span."""
-        return int(_OFFSET(self.messages[-1])) + 1
+        return offset_of(self.messages, -1) + 1
 
-    def values(self) -> list[bytes | None]:
+    def values(self) -> Sequence[bytes | None]:
         """The record values, untouched."""
+        if isinstance(self.messages, Columns):
+            return self.messages.values()
         return list(map(_VALUE, self.messages))
 
     def headers(self) -> list[Headers]:
         """The headers of each record."""
+        if isinstance(self.messages, Columns):
+            return self.messages.headers()
         return list(map(_HEADERS, self.messages))
 
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -77,20 +84,24 @@ class Span:
         first, after, count = self.first_offset, self.next_offset, len(self.messages)
         if after - first == count:
             return np.arange(first, after, dtype=np.int64)
+        if isinstance(self.messages, Columns):
+            return self.messages.offsets()
         return np.fromiter(map(_OFFSET, self.messages), np.int64, count)
 
     def append_ms(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The log's append time of each record (milliseconds)."""
+        if isinstance(self.messages, Columns):
+            return self.messages.append_ms()
         stamps = map(_TIMESTAMP, self.messages)
         return np.fromiter((stamp for _, stamp in stamps), np.int64, len(self.messages))
 
     @property
     def first_append_ms(self) -> int:
-        return int(_TIMESTAMP(self.messages[0])[1])
+        return self._appended_ms(0)
 
     @property
     def last_append_ms(self) -> int:
-        return int(_TIMESTAMP(self.messages[-1])[1])
+        return self._appended_ms(-1)
 
     def halves(self) -> tuple[Span, Span]:
         """The span cut in two; it must have at least two records."""
@@ -101,6 +112,27 @@ class Span:
         """Some of the records, by index."""
         return Span(self.seat, self.messages[start:stop])
 
-    def values_at(self, rows: Sequence[int]) -> list[bytes | None]:
+    def values_at(self, rows: Sequence[int]) -> Sequence[bytes | None]:
         """The values of some of the records, by index."""
+        if isinstance(self.messages, Columns):
+            return self.messages.picked(rows).values()
         return [_VALUE(self.messages[row]) for row in rows]
+
+    def _appended_ms(self, row: int) -> int:
+        if isinstance(self.messages, Columns):
+            return self.messages.appended_ms(row)
+        return int(_TIMESTAMP(self.messages[row])[1])
+
+
+def offset_of(messages: Sequence[Message], row: int) -> int:
+    """The offset of one record."""
+    if isinstance(messages, Columns):
+        return messages.offset(row)
+    return int(_OFFSET(messages[row]))
+
+
+def since(messages: Sequence[Message], offset: int) -> Sequence[Message]:
+    """The records at `offset` and after it."""
+    if isinstance(messages, Columns):
+        return messages.since(offset)
+    return [one for one in messages if _OFFSET(one) >= offset]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -149,6 +149,12 @@ class AgentMetrics:
                 if self._partitions.pop(partition, None) is not None:
                     self._hide(partition)
             self._assigned.set(len(self._partitions))
+
+    def counted(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Rows by fate since the beginning, before a write that is durable now and after it."""
+        for fate, rows in after.items():
+            if rows > before.get(fate, 0):
+                self.count(fate, rows - before.get(fate, 0))
 
     def progress(
         self, partition: int, next_offset: int, *, watermark_ms: int, appended_ms: int | None = None

@@ -1,7 +1,7 @@
 """Every metric Headrace exports, in one place.
 
 `Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
-`reactors`, `api`); dashboards, alert rules and their tests are checked against it.
+`reactors`, `api`, `limits`); dashboards, alert rules and their tests are checked against it.
 
 Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
 store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
@@ -339,6 +339,25 @@ class Api:
         )
 
 
+class Limits:
+    """The rate limiter of the API."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decided = Counter(
+            "headrace_limiter_decisions_total",
+            "Requests that rules were asked about: admitted, refused, and open or closed where the "
+            "counters did not answer.",
+            ("outcome",),
+            registry=registry,
+        )
+        self.dropped = Counter(
+            "headrace_limiter_unlogged_total",
+            "Decisions that did not get into the log, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+
+
 class Metrics:
     """The catalogue on one registry; `default()` is the process's own, tests make theirs."""
 
@@ -352,6 +371,7 @@ class Metrics:
         self.rebuild = Rebuild(registry)
         self.reactors = Reactors(registry)
         self.api = Api(registry)
+        self.limits = Limits(registry)
         self.decisions = Decisions(registry)
 
     def agent(

@@ -147,7 +147,7 @@ class Reader(threading.Thread):
 
     def _take(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
-            messages = [message for message in messages if not passing(message)]
+            messages = [message for message in messages if not passing(message.error())]
         now = time.monotonic()
         for place, run in groupby(messages, lambda one: (one.topic(), one.partition())):
             pending = self._pending.get(place)

@@ -74,7 +74,7 @@ class Reacting(faust.Service):  # type: ignore[misc]
         self._stopping = threading.Event()
         # A full queue may let a later span pass one that waits: the reader bounds what is out.
         self._channel = app.channel(maxsize=0)
-        self._admin = kafka.admin(self._kafka)
+        self._admin = kafka.shared_admin(self._kafka)
         self._reports = ReactorMetrics(wiring.metrics, reactor, wiring.system)
         self.metrics = self._reports.agents[reactor.topic.name]
         self._patience = Patience(reactor.name, self.metrics, self._stopping)

@@ -36,7 +36,6 @@ from streams.runtime.lane.reading import read
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.lane.store import Store
 from streams.runtime.metrics import AgentMetrics
-from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.sink import Sink, Write
 from streams.runtime.step import Memory, Step, advance, join
@@ -254,16 +253,10 @@ class Pipeline:
         self.metrics.observe_batch(
             flight.rows, decode_s=flight.decode_s, fold_s=flight.fold_s, write_s=flight.write_s
         )
-        before = expected.counts if expected else {}
-        for fate, rows in position.counts.items():
-            if rows > before.get(fate, 0):
-                self.metrics.count(fate, rows - before.get(fate, 0))
-        self._report(flight.seat, position, flight.spans[-1].last_append_ms)
-
-    def _report(self, seat: Seat, position: Position, appended_ms: int) -> None:
+        self.metrics.counted(expected.counts if expected else {}, position.counts)
         self.metrics.progress(
-            seat.partition,
+            flight.seat.partition,
             position.next_offset,
             watermark_ms=position.watermark_ms,
-            appended_ms=appended_ms,
+            appended_ms=flight.spans[-1].last_append_ms,
         )

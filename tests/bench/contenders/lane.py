@@ -146,6 +146,7 @@ def _wiring(settings: Settings, sink: Any, folder: Path) -> Wiring:
         open_sink=opened,
         metrics=metrics.default(),
         journals=folder,
+        reader=settings.reader,
     )
 
 

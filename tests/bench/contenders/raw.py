@@ -8,7 +8,7 @@ from collections import Counter
 from confluent_kafka import Message, TopicPartition
 
 from streams.runtime import kafka
-from streams.runtime.lane.reader import CONSUME_ROWS
+from streams.runtime.lane.feed import CONSUME_ROWS
 from streams.runtime.settings import Settings
 from tests.bench.clicks import PARTITIONS, topic
 from tests.bench.contenders.finish import Finish, Stopwatch, say

@@ -25,9 +25,9 @@ NOTES = (
     "q7: Flink's figure is for the published SQL, whose join keeps every bid; `flink-variant` is a "
     "window top-N, which does not.",
     "q11 on Kafka Streams: sessions in one row of a key-value store, since the DSL's session "
-    "windows were measured at twice the CPU without their cache and nine times with it. Grace is a "
-    "day: the repartition topic mixes partitions that are read at different speeds, so with four "
-    "seconds bids would be dropped.",
+    "windows took twice the CPU without their cache and nine times with it (100,000 bids). Grace "
+    "is a day: the repartition topic mixes partitions that are read at different speeds, so with "
+    "four seconds bids would be dropped.",
     "q12: processing time, so only sums are compared. Flink gives out no such window at the end "
     "of its input: its clock stops when the last bid is decoded. Headrace's folds may not read the "
     "clock; this one does, for the measurement alone.",

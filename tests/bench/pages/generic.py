@@ -25,13 +25,16 @@ def blocks(name: str, result: Mapping[str, Any]) -> Iterator[Block]:
 
 def _group(name: str, group: Mapping[str, Any]) -> Iterator[Block]:
     facts = [(key, value) for key, value in group.items() if _is_fact(value)]
+    if versions := group.get("versions"):
+        facts.append(("versions", ", ".join(f"{part} {v}" for part, v in versions.items())))
     if facts:
         yield Facts(facts)
+    ratios = {key: one for key, one in group.items() if _is_ratio(one)}
     spread = {key: one for key, one in group.items() if _is_spread(one) and not rows(one)}
     if spread:
         yield from figures(f"{name}-spread", [{"title": said(k), **v} for k, v in spread.items()])
     for key, value in group.items():
-        if _is_fact(value) or key in META or key in spread:
+        if _is_fact(value) or key in (*META, *spread, *ratios, "versions"):
             continue
         found = rows(value)
         if found:
@@ -40,6 +43,9 @@ def _group(name: str, group: Mapping[str, Any]) -> Iterator[Block]:
         elif isinstance(value, Mapping):
             yield Heading(said(key))
             yield from _group(f"{name}-{key}", value)
+    if ratios:
+        shown = [(said(k), one["median"], one.get("by_turn")) for k, one in ratios.items()]
+        yield Table(("times as many events/s", "median", "by turn"), shown)
 
 
 def _titled(group: Mapping[str, Any], key: str) -> Iterator[Block]:
@@ -119,6 +125,11 @@ def _flat(row: Mapping[str, Any]) -> Row:
 def _is_spread(value: Any) -> bool:
     """Percentiles by name."""
     return isinstance(value, Mapping) and any(map(_percentile, value))
+
+
+def _is_ratio(value: Any) -> bool:
+    """A figure as median and by turn."""
+    return isinstance(value, Mapping) and "median" in value and _is_fact(value["median"])
 
 
 def _is_row(value: Mapping[str, Any]) -> bool:

@@ -55,11 +55,18 @@ def section(name: str, result: Mapping[str, Any]) -> Iterator[Block]:
     yield from own.RENDER.get(name, generic.blocks)(name, result)
     if notes := result.get("notes"):
         yield Text(_notes(notes))
-    if settings := result.get("settings"):
+    if settings := _settings(result):
         shown = json.dumps(settings, indent=2)
         summary = "<details><summary>Settings of each contender</summary>"
         yield Text(f"{summary}\n\n```json\n{shown}\n```\n\n</details>")
     yield Text(_measured(result))
+
+
+def _settings(result: Mapping[str, Any]) -> Any:
+    """The settings that a result publishes, as a whole or by contender."""
+    contenders: Mapping[str, Mapping[str, Any]] = result.get("contenders", {})
+    named = {one.get("title", name): one.get("settings") for name, one in contenders.items()}
+    return result.get("settings") or {title: one for title, one in named.items() if one}
 
 
 def method(name: str) -> str:

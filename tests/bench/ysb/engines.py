@@ -24,7 +24,7 @@ FLUSH_MS = 1_000
 """The benchmark: what changed is written every second."""
 SOON_MS = 20
 """For latencies: as often as pays."""
-FAUST_RECORDS = 50_000
+FAUST_RECORDS = 20_000
 JVM = ("-XX:+UseParallelGC",)
 FLINK = {
     "parallelism.default": "1",

@@ -24,6 +24,7 @@ from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
+from streams.runtime.native.columns import Columns
 from streams.runtime.outcome import Fate, Outcome
 from streams.runtime.position import Position
 from streams.runtime.projection import Projection
@@ -32,6 +33,8 @@ from streams.runtime.topic import Topic
 from tests.runtime.clicks import CLICKED, topic
 
 SCHEMA = fastavro.parse_schema(CLICKED.schema)
+IN_COLUMNS = False
+"""Whether records are held as the column reader holds them; see `conftest`."""
 TABLE = Table("clicks", {"offset": pl.Int64}, {"click_id": pl.String})
 
 
@@ -163,5 +166,16 @@ class Bed:
         return position.next_offset if position else 0
 
 
+def content(one: Message) -> tuple[Any, ...]:
+    """All that a record holds and where it is."""
+    place = one.topic(), one.partition(), one.offset()
+    return *place, one.key(), one.value(), one.headers(), one.timestamp()
+
+
+def held(messages: Sequence[Message]) -> Sequence[Message]:
+    """Records as the reader under test holds them."""
+    return Columns.of(messages) if IN_COLUMNS and messages else list(messages)
+
+
 def span(seat: Seat, *messages: Message, begins: int | None = None) -> Span:
-    return Span(seat, list(messages), begins=begins)
+    return Span(seat, held(messages), begins=begins)

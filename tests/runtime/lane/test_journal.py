@@ -10,6 +10,8 @@ from streams.runtime.lane.journal import PIECE_ROWS, Journal, Suspect, pieces
 from streams.runtime.lane.span import Seat, Span
 from tests.runtime.lane.bed import message, span
 
+pytestmark = pytest.mark.usefixtures("either_reader")
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

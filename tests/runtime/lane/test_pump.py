@@ -19,7 +19,9 @@ from streams.runtime.lane.journal import Journal, Suspect
 from streams.runtime.lane.pump import FAILURES_MAX, FoldBroken, SpanLost
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.sink import SinkRejected
-from tests.runtime.lane.bed import Bed, Keep, message, span, value
+from tests.runtime.lane.bed import Bed, Keep, content, message, span, value
+
+pytestmark = pytest.mark.usefixtures("either_reader")
 
 
 def test_spans_are_stored_in_order() -> None:
@@ -127,7 +129,7 @@ def test_a_record_that_the_fold_cannot_take_is_set_aside(error: BaseException) -
     bed.pump.process(span(seat, *records, begins=0))
     assert bed.kept() == [0, 1, 2, 3, 4, 6, 7, 8]
     (letter,) = bed.outbox.letters
-    assert letter.message is records[5]
+    assert content(letter.message) == content(records[5])
     assert dict(letter.headers)["__connect.errors.exception.class.name"] == type(error).__qualname__
     position = bed.sink.load(1, "test.clicks", 0)
     assert position is not None

@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from streams.runtime.lane.feed import MessageFeed, Run
 from streams.runtime.lane.reader import Reader
 from streams.runtime.lane.span import Seat, Span
-from tests.runtime.lane.bed import message
+from tests.runtime.lane.bed import held, message
+
+pytestmark = pytest.mark.usefixtures("either_reader")
 
 WAIT_S = 10.0
 
@@ -97,6 +100,26 @@ class FakeConsumer:
         self.closed = True
 
 
+class FakeFeed(MessageFeed):
+    """Gives runs as the reader under test holds them, and notes which partitions it has."""
+
+    def __init__(self, consumer: FakeConsumer) -> None:
+        super().__init__(consumer)
+        self.placed: set[int] = set()
+
+    def first(self, wait_s: float) -> list[Run]:
+        return [(partition, held(run)) for partition, run in super().first(wait_s)]
+
+    def fill(self, wait_s: float) -> list[Run]:
+        return [(partition, held(run)) for partition, run in super().fill(wait_s)]
+
+    def place(self, partitions: Iterable[int]) -> None:
+        self.placed |= set(partitions)
+
+    def leave(self, partitions: Iterable[int]) -> None:
+        self.placed -= set(partitions)
+
+
 class Lane:
     """A reader with everything it talks to."""
 
@@ -105,6 +128,7 @@ class Lane:
         self.spans: list[Span] = []
         self.errors: list[BaseException] = []
         self.starts: dict[int, int] = {}
+        self.feed = FakeFeed(self.consumer)
         given = {"rows_max": 4, "linger_ms": 0, "idle_ms": 60_000, **options}
         self.reader = Reader(
             self.consumer,
@@ -114,6 +138,7 @@ class Lane:
             failed=self.errors.append,
             left=lambda _: None,
             ends=lambda *_: None,
+            feed=self.feed,
             **given,
         )
         self.reader.start()

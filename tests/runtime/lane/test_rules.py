@@ -37,6 +37,8 @@ from tests.runtime.lane.ruled import (
     event,
 )
 
+pytestmark = pytest.mark.usefixtures("either_reader")
+
 A, B = NONCES[:2]
 
 

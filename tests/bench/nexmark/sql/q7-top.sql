@@ -8,10 +8,12 @@ CREATE TABLE nexmark_q7 (
   extra  VARCHAR
 );
 
+CREATE VIEW narrow AS SELECT auction, price, bidder, `dateTime`, extra FROM bid;
+
 INSERT INTO nexmark_q7
 SELECT auction, price, bidder, `dateTime`, extra
 FROM (
   SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS place
-  FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND))
+  FROM TABLE(TUMBLE(TABLE narrow, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND))
 )
 WHERE place <= 1;

@@ -35,8 +35,9 @@ final class NexmarkFlinkBids
     private TypeInformation<RowData> produced;
     private DataType type;
 
-    NexmarkFlinkBids(Map<String, String> options) {
+    NexmarkFlinkBids(Map<String, String> options, DataType type) {
         this.options = options;
+        this.type = type;
     }
 
     @Override
@@ -97,10 +98,9 @@ final class NexmarkFlinkBids
 
     @Override
     public DynamicTableSource copy() {
-        NexmarkFlinkBids copy = new NexmarkFlinkBids(options);
+        NexmarkFlinkBids copy = new NexmarkFlinkBids(options, type);
         copy.watermarks = watermarks;
         copy.columns = columns;
-        copy.type = type;
         return copy;
     }
 

@@ -47,7 +47,7 @@ final class NexmarkFlinkTables extends GenericInMemoryCatalog {
         public DynamicTableSource createDynamicTableSource(Context context) {
             Map<String, String> options = context.getCatalogTable().getOptions();
             return context.getObjectIdentifier().getObjectName().equals("bid")
-                    ? new NexmarkFlinkBids(options)
+                    ? new NexmarkFlinkBids(options, context.getPhysicalRowDataType())
                     : new NexmarkFlinkSide(lines(Path.of(options.get("path"))));
         }
 

@@ -21,6 +21,7 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.PunctuationType;
@@ -51,9 +52,11 @@ public final class YsbStreams {
                     .withTimeout(Duration.ofSeconds(60));
     private static final String COUNTS = "counts";
     private static final int PARTITIONS = 4;
-    private static final long IDLE_NS = 3_000_000_000L;
+    private static final long IDLE_NS = 5_000_000_000L;
     private static final CountDownLatch DONE = new CountDownLatch(1);
     private static final AtomicLong READ = new AtomicLong();
+    private static final LongAdder FORWARDED = new LongAdder();
+    private static final LongAdder ARRIVED = new LongAdder();
     private static final LongAdder RESULTS = new LongAdder();
     private static volatile long changedNs = System.nanoTime();
 
@@ -81,15 +84,24 @@ public final class YsbStreams {
         Folders.delete(folder);
     }
 
-    /** By partition the end is known; behind a repartition topic it is when nothing comes any more. */
+    /**
+     * By partition the end is known. Behind a repartition topic all is there when as much has come
+     * out as went in, and written when nothing was for a while; the clock ends at the last write.
+     */
     private static void await(boolean local, long records) throws InterruptedException {
         if (local || records == 0) {
             DONE.await();
         }
-        while (READ.get() < records || System.nanoTime() - changedNs < IDLE_NS) {
+        while (READ.get() < records || ARRIVED.sum() < FORWARDED.sum()) {
+            Thread.sleep(50);
+            changedNs = System.nanoTime();
+        }
+        if (local) {
+            Finish.stop();
+        }
+        while (!local && System.nanoTime() - changedNs < IDLE_NS) {
             Thread.sleep(50);
         }
-        Finish.stop();
     }
 
     private static Properties properties(String[] args, String id, Path folder) {
@@ -118,6 +130,8 @@ public final class YsbStreams {
             return builder.build();
         }
         events.process(() -> new Views(args))
+                .repartition(Repartitioned.with(Serdes.Integer(), Serdes.ByteArray()))
+                .peek((campaign, nothing) -> ARRIVED.increment())
                 .groupByKey(Grouped.with(Serdes.Integer(), Serdes.ByteArray()))
                 .windowedBy(TimeWindows.ofSizeAndGrace(WINDOW, GRACE))
                 .count(Materialized.<Integer, Long>as(Stores.inMemoryWindowStore(
@@ -247,10 +261,11 @@ public final class YsbStreams {
         @Override
         public void process(Record<byte[], byte[]> event) {
             counter.record(partition);
-            READ.incrementAndGet();
             if (reader.read(event.value())) {
+                FORWARDED.increment();
                 context.forward(new Record<>(reader.campaign, NOTHING, reader.timeMs));
             }
+            READ.incrementAndGet();
         }
     }
 

@@ -1,0 +1,1 @@
+"""The limiter's past: decisions read back from the log."""

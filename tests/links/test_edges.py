@@ -1,0 +1,183 @@
+"""URLs in, countries, the cache, and clicks on their way out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.links.cached import Cached
+from connectors.links.clicks import ClickLog
+from connectors.links.countries import Countries
+from connectors.links.target import CHARS_MAX, host_of, target
+from connectors.producer import Saturated, Undelivered
+from streams.runtime.sink import SinkUnavailable
+from tests.links.desk import click
+
+WHATWG = {
+    "http://example.com": "http://example.com/",
+    "HTTP://EXAMPLE.com:80/a/../b": "http://example.com/b",
+    "https:example.org": "https://example.org/",
+    "https:/\\example.org\\x": "https://example.org/x",
+    "  https://a.example/ b  ": "https://a.example/%20b",
+    "https://a.ex\tample/\nx": "https://a.example/x",
+    "https://bücher.example/ü?q=ü#ü": "https://xn--bcher-kva.example/%C3%BC?q=%C3%BC#%C3%BC",
+    "http://0x7f.1/": "http://127.0.0.1/",
+    "http://[::1]:8080/": "http://[::1]:8080/",
+    "http://Ｇｏ.com": "http://go.com/",
+}
+
+
+@pytest.mark.parametrize("text", WHATWG)
+def test_a_url_is_written_as_the_standard_says(text: str) -> None:
+    assert target(text) == WHATWG[text]
+    assert target(target(text)) == target(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "example.org", "/path", "//example.org", "javascript:alert(1)", "data:text/html,x",
+     "file:///etc/passwd", "ftp://a.example/", "java\nscript:alert(1)", "http://", "https://a b/",
+     "http://a.example:99999/", "http://1.2.3.4.5.6/", "http://[::1", "https://u@a.example/",
+     "https://bank.example:pw@evil.example/", "http://a%00b/", "https://" + "a" * CHARS_MAX,
+     "https://a.example/" + "ü" * 1_000, "https://hr.example/abc", "HTTPS://HR.EXAMPLE"],
+)  # fmt: skip
+def test_what_a_link_must_not_lead_to(text: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|http|short link"):
+        target(text, "hr.example")
+
+
+@given(st.text(max_size=60))
+def test_no_url_splits_a_header(text: str) -> None:
+    try:
+        found = target(f"https://a.example/{text}")
+    except ValueError:
+        return
+    assert found.isascii()
+    assert found.isprintable()
+    assert " " not in found
+
+
+def test_of_a_referrer_only_the_host_is_kept() -> None:
+    assert host_of("https://News.Example:8443/secret?token=1") == "news.example"
+    assert host_of("not a url") == ""
+
+
+def test_countries_by_network() -> None:
+    table = [("192.0.2.0/24", "nl"), ("198.51.100.0/25", "DE"), ("2001:db8::/32", "FR")]
+    countries = Countries(table)
+    asked = ("192.0.2.255", "192.0.3.0", "198.51.100.5", "198.51.100.128", "2001:db8::9", "x", "")
+    assert [countries.of(one) for one in asked] == ["NL", "ZZ", "DE", "ZZ", "FR", "ZZ", "ZZ"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [[("192.0.2.0/24", "NL"), ("192.0.2.128/25", "DE")], [("192.0.2.1/24", "NL")],
+     [("192.0.2.0/24", "NLD")], [("x", "NL")]],
+)  # fmt: skip
+def test_a_wrong_table_of_networks_is_refused(table: list[tuple[str, str]]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        Countries(table)
+
+
+def test_a_table_of_networks_is_read_from_a_file(tmp_path: Any) -> None:
+    file = tmp_path / "networks.csv"
+    file.write_text("192.0.2.0/24,NL\n\n198.51.100.0/24,DE\n")
+    assert Countries.read(file).of("198.51.100.1") == "DE"
+    assert Countries.read(None).of("198.51.100.1") == "ZZ"
+
+
+class Store:
+    """Counts looks; waits for `open`; fails while `down`."""
+
+    def __init__(self) -> None:
+        self.looks, self.now, self.down = 0, 0.0, False
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def look(self, key: str) -> str | None:
+        self.looks += 1
+        await self.open.wait()
+        if self.down:
+            raise SinkUnavailable("down")
+        return key.upper() if key != "none" else None
+
+    def cached(self, entries_max: int = 10) -> Cached[str]:
+        return Cached(self.look, ttl_ms=1_000, entries_max=entries_max, now_s=lambda: self.now)
+
+
+async def test_a_thousand_at_once_are_one_look() -> None:
+    store = Store()
+    store.open.clear()
+    cached = store.cached()
+    asked = [asyncio.create_task(cached.get("a")) for _ in range(1_000)]
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    await asyncio.sleep(0)
+    store.open.set()
+    answers = await asyncio.gather(*asked[1:])
+    assert (set(answers), store.looks) == ({"A"}, 1)
+
+
+async def test_what_is_known_is_believed_for_a_second_also_that_there_is_nothing() -> None:
+    store = Store()
+    cached = store.cached()
+    for _ in range(5):
+        assert await cached.get("none") is None
+    assert store.looks == 1
+    store.now = 1.5
+    await cached.get("none")
+    assert store.looks == 2
+
+
+async def test_it_is_bounded() -> None:
+    store = Store()
+    cached = store.cached(entries_max=3)
+    for n in range(50):
+        await cached.get(f"k{n}")
+    assert len(cached) == 3
+
+
+async def test_what_was_known_outlives_the_stores() -> None:
+    store = Store()
+    cached = store.cached()
+    await cached.get("a")
+    store.now, store.down = 100.0, True
+    assert await cached.get("a") == "A"
+    with pytest.raises(SinkUnavailable):
+        await cached.get("b")
+    store.down, store.now = False, 200.0
+    assert await cached.get("b") == "B"
+
+
+class Producer:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.sent: list[Any] = []
+        self.error = error
+
+    async def send(self, topic: str, record_name: str, row: Any, headers: Any = ()) -> Any:
+        await asyncio.sleep(0)
+        if self.error:
+            raise self.error
+        self.sent.append(row)
+
+    send_many = send
+
+
+async def test_clicks_are_sent_in_the_background_and_waited_for_at_the_end() -> None:
+    producer = Producer()
+    async with ClickLog(producer) as clicks:
+        for n in range(100):
+            clicks.record(click(at_ms=n))
+        assert not producer.sent
+    assert (len(producer.sent), clicks.lost) == (100, 0)
+
+
+@pytest.mark.parametrize("error", [Saturated(1), Undelivered("x")])
+async def test_a_click_that_may_be_lost_is_counted(error: Exception) -> None:
+    async with ClickLog(Producer(error)) as clicks:
+        clicks.record(click())
+    assert clicks.lost == 1
