@@ -352,6 +352,8 @@ class MessagesResent:
     """What is sent now."""
     queued: list[PlannedDelivery]
     """What waits for earlier deliveries of its endpoint and order key."""
+    revision: int
+    """Revision of the endpoint when it was decided."""
     since: int | None
     """Of a recovery: messages from then on."""
     next_sequence: int
@@ -364,7 +366,7 @@ class MessagesResent:
 
 MESSAGES_RESENT = RecordType(
     fullname="headrace.webhooks.MessagesResent",
-    avsc=r"""{"type":"record","name":"MessagesResent","namespace":"headrace.webhooks","doc":"Messages go to an endpoint once more; a recovery is many of these.","fields":[{"name":"tenant_id","type":"string","doc":"Who the endpoints and messages belong to; the record key."},{"name":"endpoint_id","type":"string","doc":"Identity of the endpoint."},{"name":"request_id","type":"string","doc":"Identity of the request."},{"name":"deliveries","type":{"type":"array","items":{"type":"record","name":"PlannedDelivery","doc":"One message to one endpoint.","fields":[{"name":"delivery_id","type":"string","doc":"Identity of the delivery, the same at every try."},{"name":"endpoint_id","type":"string","doc":"Identity of the endpoint."},{"name":"revision","type":"long","doc":"Revision of the endpoint when it was decided: settings must not be older."},{"name":"message_id","type":"string","doc":"Identity of the message: the webhook-id at every try and after a resend."},{"name":"sequence","type":"long","doc":"Number of the message within its tenant."},{"name":"event_type","type":"string","doc":"What happened."},{"name":"order_key","type":"string","doc":"Deliveries of one endpoint and key go one after the other; empty for no order."}]}},"doc":"What is sent now."},{"name":"queued","type":{"type":"array","items":"PlannedDelivery"},"doc":"What waits for earlier deliveries of its endpoint and order key."},{"name":"since","type":["null",{"type":"long","logicalType":"timestamp-millis"}],"doc":"Of a recovery: messages from then on."},{"name":"next_sequence","type":"long","doc":"Where the recovery goes on looking."},{"name":"until_sequence","type":"long","doc":"The first message that is not the recovery's; none is left when both are equal."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When it was decided, by the log."}]}""",
+    avsc=r"""{"type":"record","name":"MessagesResent","namespace":"headrace.webhooks","doc":"Messages go to an endpoint once more; a recovery is many of these.","fields":[{"name":"tenant_id","type":"string","doc":"Who the endpoints and messages belong to; the record key."},{"name":"endpoint_id","type":"string","doc":"Identity of the endpoint."},{"name":"request_id","type":"string","doc":"Identity of the request."},{"name":"deliveries","type":{"type":"array","items":{"type":"record","name":"PlannedDelivery","doc":"One message to one endpoint.","fields":[{"name":"delivery_id","type":"string","doc":"Identity of the delivery, the same at every try."},{"name":"endpoint_id","type":"string","doc":"Identity of the endpoint."},{"name":"revision","type":"long","doc":"Revision of the endpoint when it was decided: settings must not be older."},{"name":"message_id","type":"string","doc":"Identity of the message: the webhook-id at every try and after a resend."},{"name":"sequence","type":"long","doc":"Number of the message within its tenant."},{"name":"event_type","type":"string","doc":"What happened."},{"name":"order_key","type":"string","doc":"Deliveries of one endpoint and key go one after the other; empty for no order."}]}},"doc":"What is sent now."},{"name":"queued","type":{"type":"array","items":"PlannedDelivery"},"doc":"What waits for earlier deliveries of its endpoint and order key."},{"name":"revision","type":"long","default":0,"doc":"Revision of the endpoint when it was decided."},{"name":"since","type":["null",{"type":"long","logicalType":"timestamp-millis"}],"doc":"Of a recovery: messages from then on."},{"name":"next_sequence","type":"long","doc":"Where the recovery goes on looking."},{"name":"until_sequence","type":"long","doc":"The first message that is not the recovery's; none is left when both are equal."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When it was decided, by the log."}]}""",
     dtypes={
         "tenant_id": pl.String,
         "endpoint_id": pl.String,
@@ -395,6 +397,7 @@ MESSAGES_RESENT = RecordType(
                 }
             )
         ),
+        "revision": pl.Int64,
         "since": pl.Datetime("ms", "UTC"),
         "next_sequence": pl.Int64,
         "until_sequence": pl.Int64,
@@ -471,6 +474,8 @@ class RecoveryStepped:
     """Its tenant."""
     request_id: str
     """Identity of the request."""
+    revision: int
+    """Revision of the endpoint when it was decided: settings must not be older."""
     since: int
     """Messages from then on."""
     next_sequence: int
@@ -481,11 +486,12 @@ class RecoveryStepped:
 
 RECOVERY_STEPPED = RecordType(
     fullname="headrace.webhooks.RecoveryStepped",
-    avsc=r"""{"type":"record","name":"RecoveryStepped","namespace":"headrace.webhooks","doc":"The next messages of a recovery are to be looked for.","fields":[{"name":"endpoint_id","type":"string","doc":"The endpoint; the record key."},{"name":"tenant_id","type":"string","doc":"Its tenant."},{"name":"request_id","type":"string","doc":"Identity of the request."},{"name":"since","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"Messages from then on."},{"name":"next_sequence","type":"long","doc":"Where to look on."},{"name":"until_sequence","type":"long","doc":"Where to end."}]}""",
+    avsc=r"""{"type":"record","name":"RecoveryStepped","namespace":"headrace.webhooks","doc":"The next messages of a recovery are to be looked for.","fields":[{"name":"endpoint_id","type":"string","doc":"The endpoint; the record key."},{"name":"tenant_id","type":"string","doc":"Its tenant."},{"name":"request_id","type":"string","doc":"Identity of the request."},{"name":"revision","type":"long","default":0,"doc":"Revision of the endpoint when it was decided: settings must not be older."},{"name":"since","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"Messages from then on."},{"name":"next_sequence","type":"long","doc":"Where to look on."},{"name":"until_sequence","type":"long","doc":"Where to end."}]}""",
     dtypes={
         "endpoint_id": pl.String,
         "tenant_id": pl.String,
         "request_id": pl.String,
+        "revision": pl.Int64,
         "since": pl.Datetime("ms", "UTC"),
         "next_sequence": pl.Int64,
         "until_sequence": pl.Int64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -20,12 +20,31 @@ from sinks.webhooks import (
     TENANTS,
 )
 from streams.runtime.kafka import partition_of
-
-if TYPE_CHECKING:
-    from sinks.readers.cassandra import CassandraReader
-
+from streams.runtime.topic import Topic
 
 BLOCKS_MAX = 100
+
+
+class Rows(Protocol):
+    """What is asked of the store; `sinks.readers.cassandra.CassandraReader` answers."""
+
+    async def get(
+        self, table: str, key: Mapping[str, Any], partition: int | None = None
+    ) -> dict[str, Any] | None: ...
+    async def bucket(
+        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
+    ) -> pl.DataFrame: ...
+    async def page(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        limit: int,
+        *,
+        after: Sequence[Any] | None = None,
+        partition: int | None = None,
+    ) -> pl.DataFrame: ...
+    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]: ...
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,7 @@ class Attempt:
 class WebhooksReader:
     """What is read of webhooks. One instance serves any number of concurrent requests."""
 
-    def __init__(self, rows: CassandraReader) -> None:
+    def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     async def close(self) -> None:

@@ -206,7 +206,7 @@ class Delivering:
 
     async def _recover(self, row: RecoveryStepped) -> ResendMessages | None:
         """The next block of messages that the endpoint has not got."""
-        endpoint = await self._endpoint(row.tenant_id, row.endpoint_id, 0)
+        endpoint = await self._endpoint(row.tenant_id, row.endpoint_id, row.revision)
         if endpoint.disabled:
             return None
 

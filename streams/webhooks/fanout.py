@@ -18,7 +18,15 @@ from schemas.webhooks.events import (
 from streams.runtime.batch import OFFSET, Batch
 from streams.runtime.derivation.rules import Derivation
 
-_STEP = ("endpoint_id", "tenant_id", "request_id", "since", "next_sequence", "until_sequence")
+_STEP = (
+    "endpoint_id",
+    "tenant_id",
+    "request_id",
+    "revision",
+    "since",
+    "next_sequence",
+    "until_sequence",
+)
 
 
 def fan_out(batch: Batch) -> Mapping[str, pl.DataFrame]:

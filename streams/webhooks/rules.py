@@ -182,6 +182,7 @@ def _resend(state: State, row: ResendMessages, now: int) -> MessagesResent:
         row.request_id,
         deliveries,
         queued,
+        endpoint.revision,
         row.since,
         row.next_sequence,
         row.until_sequence,
@@ -190,7 +191,7 @@ def _resend(state: State, row: ResendMessages, now: int) -> MessagesResent:
 
 
 def _recover(state: State, row: RecoverMessages, now: int) -> MessagesResent:
-    _enabled(state, row.tenant_id, row.endpoint_id)
+    endpoint = _enabled(state, row.tenant_id, row.endpoint_id)
     tenant = _tenant(state, row.tenant_id)
     return MessagesResent(
         row.tenant_id,
@@ -198,6 +199,7 @@ def _recover(state: State, row: RecoverMessages, now: int) -> MessagesResent:
         row.request_id,
         [],
         [],
+        endpoint.revision,
         row.since,
         tenant.first_since(row.since),
         tenant.sequence,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from connectors import webhooks as standard
 from connectors.outbound import Outbound
@@ -18,7 +20,7 @@ from streams.runtime.reactor.core import Why
 from streams.runtime.reactor.testing import Harness
 from streams.runtime.settings import Outbound as OutboundSettings
 from streams.webhooks import DELIVER, SCHEDULE_MS
-from streams.webhooks.delivering import Delivering
+from streams.webhooks.delivering import TIMEOUT_MS, Delivering
 from tests.webhooks.receivers import Receiver, receivers
 
 OLD, NEW = "whsec_b2xkb2xkb2xkb2xkb2xkb2xk", "whsec_bmV3bmV3bmV3bmV3bmV3bmV3"
@@ -262,7 +264,7 @@ async def test_a_recovery_asks_block_by_block_and_ends() -> None:
     at = Receiver()
     async with receivers(at), desk(endpoint("e1", at.url)) as d:
         d.shelf.messages = [Message(n, f"m{n}", "a", "", "{}", 10 * n) for n in range(2_500)]
-        step = events.RecoveryStepped("e1", "t", "r", 20, 0, 2_400)
+        step = events.RecoveryStepped("e1", "t", "r", 1, 20, 0, 2_400)
         while True:
             await d.harness.feed(step)
             found = d.harness.outcomes[-1]
@@ -275,6 +277,55 @@ async def test_a_recovery_asks_block_by_block_and_ends() -> None:
         await d.harness.feed(wanted("m7", sequence=7, body=None))
         await d.until(4)
     assert at.got[0].body == b"{}"
+
+
+async def test_a_recovery_of_an_endpoint_just_enabled_waits_until_that_is_seen() -> None:
+    at = Receiver()
+    async with receivers(at), desk(endpoint("e1", at.url, disabled="by_hand")) as d:
+        d.shelf.messages = [Message(0, "m0", "a", "", "{}", 0)]
+        await d.harness.feed(events.RecoveryStepped("e1", "t", "r", 2, 0, 0, 1))
+        for _ in range(200):
+            await d.harness.settle()
+        assert d.harness.outcomes == []
+        d.shelf.endpoints["e1"] = endpoint("e1", at.url, revision=2)
+        await d.harness.advance(10_000)
+        await d.until(1)
+    assert [one["message_id"] for one in d.harness.outcomes[0].messages] == ["m0"]
+
+
+async def test_an_answer_that_does_not_come_in_time_is_a_failed_try() -> None:
+    slow = Receiver(hang=asyncio.Event())
+    async with receivers(slow), desk(endpoint("e1", slow.url), timeout_ms=100) as d:
+        await d.harness.feed(wanted("m1"))
+        await d.until(1)
+        (told,) = d.harness.outcomes
+        assert (told.status, told.final, told.http_status) == ("failed", False, 0)
+        assert "no answer in time" in told.detail
+    assert TIMEOUT_MS == 15_000
+
+
+async def test_the_receivers_library_takes_what_is_posted_and_nothing_else() -> None:
+    """Standard Webhooks' own library at the other end, before, while and after a rotation."""
+    at = Receiver()
+    async with receivers(at), desk(endpoint("e1", at.url)) as d:
+        now = d.harness.now_ms = time.time_ns() // 1_000_000  # the library looks at the clock
+        d.shelf.endpoints["e1"] = endpoint("e1", at.url, secrets=[(NEW, None), (OLD, now + 60_000)])
+        await d.harness.feed(wanted("m1"))
+        await d.until(1)
+        d.shelf.endpoints["e1"] = endpoint("e1", at.url, revision=2, secrets=[(NEW, None)])
+        await d.harness.feed(wanted("m2", revision=2))
+        await d.until(2)
+    both, new = at.got
+    for secret in (OLD, NEW):
+        assert Webhook(secret).verify(both.body, both.headers) == {"a": 1.0, "ü": "ß"}
+    assert Webhook(NEW).verify(new.body, new.headers) == {"a": 1.0, "ü": "ß"}
+    stale = new.headers | {"webhook-timestamp": str(now // 1_000 - 301)}
+    other = new.headers | {"webhook-id": "m3"}
+    refused = [(OLD, new.body, new.headers), (NEW, new.body + b" ", new.headers),
+               (NEW, new.body, stale), (NEW, new.body, other)]  # fmt: skip
+    for secret, body, headers in refused:
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(body, headers)
 
 
 INSIDE = [

@@ -8,11 +8,12 @@ import polars as pl
 
 from schemas.webhooks import events
 from sinks.drivers.memory import MemorySink, MemoryStore
-from streams.runtime.batch import OFFSET, WATERMARK, Batch
+from streams.runtime.batch import OFFSET
 from streams.runtime.testing import assert_replay_deterministic
 from streams.webhooks import SYSTEM
 from streams.webhooks.fanout import fan_out
 from tests.webhooks.test_rules import NEW, harness, publish, report, save
+from tests.webhooks.world import batch
 
 
 def log() -> list[Any]:
@@ -29,21 +30,6 @@ def log() -> list[Any]:
     h.send(events.RecoverMessages("t", "e1", "r", 0))
     h.send(events.DeleteEndpoint("t", "e2"))
     return h.events
-
-
-def batch(rows: list[Any], first: int, stop: int) -> Batch:
-    frames: dict[str, pl.DataFrame] = {}
-    for record in events.EVENTS.records:
-        own = [(n, r) for n, r in enumerate(rows[first:stop], first) if type(r) is record.row]
-        if own:
-            columns = {name: [getattr(r, name) for _, r in own] for name in record.columns}
-            frames[record.fullname] = pl.DataFrame(
-                columns, schema=dict(record.dtypes), strict=False
-            ).with_columns(
-                pl.Series(OFFSET, [n for n, _ in own], dtype=pl.Int64),
-                pl.lit(0, pl.Int64).alias(WATERMARK),
-            )
-    return Batch(events.EVENTS, 0, first, stop, frames)
 
 
 def test_every_planned_delivery_becomes_one_record_with_its_body_if_it_is_new() -> None:
