@@ -6,7 +6,9 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytes
 AGENTS = [one.name for one in catalog.agents(SYSTEM)]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PATIENCE_S = 120.0
-MESSAGES = 2_000 if os.environ.get("CHAOS_FULL") else 120
+MESSAGES, KILLS = (2_000, 6) if os.environ.get("CHAOS_FULL") else (72, 1)
+KEYS = 6
 AT_ONCE = 8
 
 
@@ -40,9 +43,27 @@ async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[stack.A
         yield made
 
 
-@pytest.fixture(autouse=True)
-def _local_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_OUTBOUND__ALLOW", '["127.0.0.0/8"]')
+class Running:
+    """The worker, which tests may kill and start again."""
+
+    def __init__(self, folder: Path, until_the_end: ExitStack) -> None:
+        self._folder, self._running = folder, until_the_end
+        self.start()
+
+    def start(self) -> None:
+        self._process = self._running.enter_context(stack.worker(self._folder, *AGENTS))
+
+    def kill(self) -> None:
+        """SIGKILL: no time to finish anything."""
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as running:
+        patch.setenv("HEADRACE_OUTBOUND__ALLOW", '["127.0.0.0/8"]')
+        yield Running(tmp_path_factory.mktemp("worker"), running)
 
 
 async def until(good: Callable[[], bool], said: Callable[[], Any]) -> None:
@@ -86,103 +107,102 @@ def rebuilt() -> None:
         assert report.comparison
 
 
-class Shaky:
-    """Refuses every fifth message the first time."""
-
-    def __init__(self) -> None:
-        self.seen: set[str] = set()
-
-    def __call__(self, one: Received) -> int:
-        again = one.id in self.seen
-        self.seen.add(one.id)
-        return 200 if again or int(one.body[5:-1]) % 5 else 503
-
-
-async def test_a_killed_worker_loses_nothing_and_keeps_the_order_of_keys(
-    api: stack.Api, tmp_path: Path
-) -> None:
-    """Killed twice in the middle of its work, with a rebuild while messages go on coming."""
-    tenant = f"k{uuid.uuid4().hex[:8]}"
-    free, shaky = Receiver(), Receiver(decide=Shaky())
-    ids: dict[str, int] = {}
-    todo = iter(range(MESSAGES))
-
-    async def send() -> None:
-        for n in todo:
-            ids[await publish(api, tenant, n, f"k{n % 6}")] = n
-
-    async def got(share: float) -> None:
-        await until(lambda: len(set(free.ids)) >= MESSAGES * share, lambda: len(free.ids))
-
-    async with receivers(free, shaky):
-        with stack.worker(tmp_path, *AGENTS) as first:
-            await join(api, tenant, "free", free.url)
-            await join(api, tenant, "shaky", shaky.url, ordered=True)
-            sending = [asyncio.create_task(send()) for _ in range(AT_ONCE)]
-            await got(0.2)
-            first.kill()
-        with stack.worker(tmp_path, *AGENTS) as second:
-            await got(0.4)
-            second.kill()
-        with stack.worker(tmp_path, *AGENTS):
-            await asyncio.to_thread(rebuilt)
-            await asyncio.gather(*sending)
-            for one in (free, shaky):
-                await until(lambda one=one: set(one.ids) == set(ids), lambda one=one: one.ids)  # type: ignore[misc]
-    assert len(ids) == MESSAGES, "a key leads to one message"
-    for one in (free, shaky):
-        assert {(call.id, call.body) for call in one.got} == {
-            (id_, b'{"n":%d}' % n) for id_, n in ids.items()
-        }, "what is sent again under an id is the same"
-    order = (await api.read(f"/v1/webhooks/{tenant}/messages", limit=500)).json()["items"]
-    if len(order) < MESSAGES:
-        return
-    first_tries = list(dict.fromkeys(shaky.ids))
-    for key in range(6):
-        own = [one["id"] for one in order if one["order_key"] == f"k{key}"]
-        assert [id_ for id_ in first_tries if id_ in set(own)] == own
+async def pulled(api: stack.Api, tenant: str, count: int) -> list[str]:
+    """The ids of so many messages, by the cursor, in the order of the log."""
+    found: list[str] = []
+    cursor = 0
+    while len(found) < count:
+        params = {"cursor": cursor, "limit": 50}
+        page = (await api.read(f"/v1/webhooks/{tenant}/messages", **params)).json()
+        found += [one["id"] for one in page["items"]]
+        cursor = page["next"]
+    return found
 
 
 async def test_a_receiver_that_was_down_gets_all_in_order_and_repeats_are_known(
-    api: stack.Api, tmp_path: Path
+    api: stack.Api, worker: Running
 ) -> None:
     """T of the system: FIFO key, no id missing, repeats carry a seen id; others are not delayed."""
     tenant = f"t{uuid.uuid4().hex[:8]}"
     base = f"/v1/webhooks/{tenant}"
     down, other = Receiver(status=500), Receiver()
     async with receivers(down, other):
-        with stack.worker(tmp_path, *AGENTS):
-            await join(api, tenant, "down", down.url, ordered=True)
-            await join(api, tenant, "other", other.url)
-            ids = [await publish(api, tenant, n, "k") for n in range(8)]
-            await until(lambda: set(other.ids) == set(ids) and bool(down.got), lambda: other.ids)
-            assert set(down.ids) == {ids[0]}  # its lane waits for the first
-            down.status = 200
-            await until(lambda: set(down.ids) == set(ids), lambda: down.ids)
-            assert list(dict.fromkeys(down.ids)) == ids
-            for one in down.got:
-                now_s = int(one.headers["webhook-timestamp"])
-                standard.verify([standard.key_of(SECRET)], one.headers, one.body, now_s)
-            pulled: list[str] = []
-            cursor = 0
-            while len(pulled) < len(ids):
-                page = (await api.read(f"{base}/messages", cursor=cursor, limit=5)).json()
-                pulled += [one["id"] for one in page["items"]]
-                cursor = page["next"]
-            assert pulled == ids
-            again = f"{base}/messages/{ids[3]}/endpoints/other/resend"
-            before = len(other.got)
-            assert (await api.client.post(again)).status_code == 202
-            await until(lambda: len(other.got) > before, lambda: other.ids)
-            assert other.ids[-1] == ids[3]
-            shown = (await api.read(f"{base}/messages/{ids[0]}")).json()
-            statuses = [a["status"] for a in shown["attempts"] if a["endpoint_id"] == "down"]
-            assert (statuses[0], statuses[-1]) == ("failed", "delivered")
-            assert (await api.client.post(f"{base}/endpoints/other/disable")).status_code == 200
-            missed = [await publish(api, tenant, n) for n in range(8, 11)]
-            assert (await api.client.post(f"{base}/endpoints/other/enable")).status_code == 200
-            body = {"since": 0}
-            answer = await api.client.post(f"{base}/endpoints/other/recover", json=body)
-            assert answer.status_code == 202, answer.text
-            await until(lambda: set(missed) <= set(other.ids), lambda: other.ids)
-            assert sorted(i for i in other.ids if i in missed) == sorted(missed)
+        await join(api, tenant, "down", down.url, ordered=True)
+        await join(api, tenant, "other", other.url)
+        ids = [await publish(api, tenant, n, "k") for n in range(8)]
+        await until(lambda: set(other.ids) == set(ids) and bool(down.got), lambda: other.ids)
+        assert set(down.ids) == {ids[0]}  # its lane waits for the first
+        down.status = 200
+        await until(lambda: set(down.ids) == set(ids), lambda: down.ids)
+        assert list(dict.fromkeys(down.ids)) == ids
+        for one in down.got:
+            now_s = int(one.headers["webhook-timestamp"])
+            standard.verify([standard.key_of(SECRET)], one.headers, one.body, now_s)
+        assert await pulled(api, tenant, len(ids)) == ids
+        again = f"{base}/messages/{ids[3]}/endpoints/other/resend"
+        before = len(other.got)
+        assert (await api.client.post(again)).status_code == 202
+        await until(lambda: len(other.got) > before, lambda: other.ids)
+        assert other.ids[-1] == ids[3]
+        shown = (await api.read(f"{base}/messages/{ids[0]}")).json()
+        statuses = [a["status"] for a in shown["attempts"] if a["endpoint_id"] == "down"]
+        assert (statuses[0], statuses[-1]) == ("failed", "delivered")
+        assert (await api.client.post(f"{base}/endpoints/other/disable")).status_code == 200
+        missed = [await publish(api, tenant, n) for n in range(8, 11)]
+        assert (await api.client.post(f"{base}/endpoints/other/enable")).status_code == 200
+        body = {"since": 0}
+        answer = await api.client.post(f"{base}/endpoints/other/recover", json=body)
+        assert answer.status_code == 202, answer.text
+        await until(lambda: set(missed) <= set(other.ids), lambda: other.ids)
+        assert sorted(i for i in other.ids if i in missed) == sorted(missed)
+
+
+class Shaky:
+    """Refuses every thirteenth of the first messages, once."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def __call__(self, one: Received) -> int:
+        n, again = int(one.body[5:-1]), one.id in self.seen
+        self.seen.add(one.id)
+        return 503 if n % 13 == 0 and n < MESSAGES and not again else 200
+
+
+async def test_a_killed_worker_loses_nothing_and_keeps_the_order_of_keys(
+    api: stack.Api, worker: Running
+) -> None:
+    """Killed in the midst of its work, and the read model made anew while messages go on coming."""
+    tenant = f"k{uuid.uuid4().hex[:8]}"
+    free, shaky = Receiver(), Receiver(decide=Shaky())
+    ids: dict[str, int] = {}
+    todo, enough = count(), asyncio.Event()
+
+    async def send() -> None:
+        while (n := next(todo)) < MESSAGES or not enough.is_set():
+            ids[await publish(api, tenant, n, f"k{n % KEYS}")] = n
+            await asyncio.sleep(0.2 * (n >= MESSAGES))
+
+    async with receivers(free, shaky):
+        await join(api, tenant, "free", free.url)
+        await join(api, tenant, "shaky", shaky.url, ordered=True)
+        async with asyncio.TaskGroup() as sending:
+            for _ in range(AT_ONCE):
+                sending.create_task(send())
+            for n in range(1, KILLS + 1):
+                wanted = MESSAGES * n // (KILLS + 2)
+                await until(lambda wanted=wanted: len(free.got) >= wanted, lambda: free.ids)  # type: ignore[misc]
+                worker.kill()
+                await asyncio.to_thread(worker.start)
+            await asyncio.to_thread(rebuilt)
+            enough.set()
+        await until(lambda: set(free.ids) == set(shaky.ids) == set(ids), lambda: shaky.ids)
+    for one in (free, shaky):
+        told = {id_: b'{"n":%d}' % n for id_, n in ids.items()}
+        assert all(call.body == told[call.id] for call in one.got), "a repeat is the same"
+    firsts = list(dict.fromkeys(shaky.ids))
+    order = await pulled(api, tenant, len(ids))
+    assert set(order) == set(ids), "a key leads to one message"
+    for key in range(KEYS):
+        own = [id_ for id_ in order if ids[id_] % KEYS == key]
+        assert [id_ for id_ in firsts if ids[id_] % KEYS == key] == own
