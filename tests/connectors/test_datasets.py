@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import subprocess
 import tarfile
 import zipfile
@@ -13,7 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from connectors.datasets import DATASETS, Dataset, Unavailable, clients, fetch, flights, open_bandit
+from connectors.datasets import (
+    DATASETS,
+    Dataset,
+    Unavailable,
+    clients,
+    fetch,
+    flights,
+    github_webhooks,
+    open_bandit,
+)
 
 CONTENT = b"a,b\n1,2\n"
 
@@ -100,7 +110,7 @@ def test_what_is_recorded_is_whole() -> None:
         assert dataset.title
         assert dataset.licence
         assert dataset.members
-        assert (dataset.sha256 is None) == (dataset.client != "pip")
+        assert (dataset.sha256 is None) == (dataset.client in ("apt", "go"))
         digests = [*dataset.members.values(), *([dataset.sha256] if dataset.sha256 else [])]
         assert all(len(bytes.fromhex(digest)) == 32 for digest in digests)
 
@@ -135,3 +145,43 @@ def test_open_bandit_is_by_time_over_its_logs() -> None:
     files = {"obd/random/all/all.csv": first.encode(), "obd/bts/men/men.csv": second.encode()}
     rows = open_bandit.frame(files).select("campaign", "row", "item_id", "click").rows()
     assert rows == [("bts/men", 0, 7, 0), ("random/all", 0, 14, 1)]
+
+
+def test_github_webhooks() -> None:
+    examples = [
+        {"action": "opened", "repository": {"full_name": "a/b"}, "sender": {"login": "c"}},
+        {"action": "on-demand", "organization": {"login": "o"}},
+        {"sender": {"login": "c"}},
+        {"zen": "x"},
+    ]
+    content = json.dumps([{"name": "issues", "examples": examples}]).encode()
+    found = github_webhooks.hooks({github_webhooks.MEMBER: content})
+    assert [(one.event_type, one.about) for one in found] == [
+        ("issues.opened", "repository/a/b"),
+        ("issues.on_demand", "organization/o"),
+        ("issues", "sender/c"),
+        ("issues", ""),
+    ]
+    assert [one.payload for one in found] == examples
+
+
+def test_an_npm_package_is_checked_before_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        info = tarfile.TarInfo("package/x.csv")
+        info.size = len(CONTENT)
+        archive.addfile(info, io.BytesIO(CONTENT))
+
+    def pack(*command: str, cwd: Path) -> str:
+        assert command[:3] == ("npm", "pack", "@a/b@1")
+        (cwd / "a-b-1.tgz").write_bytes(packed.getvalue())
+        return ""
+
+    monkeypatch.setattr(clients, "run", pack)
+    monkeypatch.setattr(clients.shutil, "which", lambda _: "npm")
+    clients.by_npm("@a/b@1", sha256(packed.getvalue()), ["package/x.csv"], tmp_path)
+    assert (tmp_path / "package" / "x.csv").read_bytes() == CONTENT
+    with pytest.raises(Unavailable, match="not the recorded one"):
+        clients.by_npm("@a/b@1", sha256(b"other"), ["package/x.csv"], tmp_path)

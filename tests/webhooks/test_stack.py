@@ -32,6 +32,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PATIENCE_S = 120.0
 MESSAGES, KILLS = (2_000, 6) if os.environ.get("CHAOS_FULL") else (72, 1)
 KEYS = 6
+REFUSED_OF = 78
 AT_ONCE = 8
 
 
@@ -166,7 +167,7 @@ class Shaky:
     def __call__(self, one: Received) -> int:
         n, again = int(one.body[5:-1]), one.id in self.seen
         self.seen.add(one.id)
-        return 503 if n % 13 == 0 and n < MESSAGES and not again else 200
+        return 503 if n % 13 == 0 and n < REFUSED_OF and not again else 200
 
 
 async def test_a_killed_worker_loses_nothing_and_keeps_the_order_of_keys(
