@@ -1,12 +1,13 @@
-"""Webhooks: what becomes of events, beside the questions of every system."""
+"""Webhooks: calls of endpoints, what is tried later and why, beside every system's questions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
-from infra.grafana.queries import rate, select_system
+from infra.grafana.decisions import decisions
+from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
+from infra.grafana.panels import fill, page
+from infra.grafana.queries import select_system
 
 
 def dashboard() -> Any:
@@ -16,25 +17,15 @@ def dashboard() -> Any:
         page(
             "headrace-webhooks",
             "Headrace: webhooks",
-            "Events: how many, how soon they count, and which do not.",
+            "Deliveries: calls of endpoints, what is tried later and why, breakers, decisions.",
             clickhouse=False,
             filters=False,
         ),
         ("Now", now(s, g)),
-        ("Events", _events(s)),
+        ("Endpoints", reactors(s)),
+        ("Decisions", decisions(s)),
         ("Edge", edge("webhooks")),
         ("Flow", flow(s)),
         ("Behind", behind(s, g)),
         ("Trouble", trouble(s)),
     )
-
-
-def _events(s: str) -> list[Any]:
-    applied = rate("headrace_rows_total", "", f'{s},fate="applied"')
-    every = rate("headrace_rows_total", "", s)
-    refused = rate("headrace_rows_total", "fate", f'{s},fate!="applied"')
-    return [
-        lines("Events applied", RATE, (applied, "applied")),
-        lines("Events not applied", RATE, (refused, "{{fate}}")),
-        lines("Share applied", RATIO, (f"{applied} / {every}", "applied")),
-    ]

@@ -17,7 +17,7 @@ DOCS = CHECKOUT / "infra" / "docs"
 NAME = "benchmarks"
 ORDER = (
     *("lane", "ysb", "nexmark", "rebuild", "sinks", "decide", "verdicts", "ingest", "api"),
-    *("latency", "paced", "notifications", "scale", "soak", "footprint"),
+    *("latency", "paced", "notifications", "webhooks", "scale", "soak", "footprint"),
 )
 """How the page is ordered; benchmarks that are not named here follow by name."""
 HEAD = """# Benchmarks
