@@ -100,6 +100,7 @@ class Delivering:
         self._now_ms = now_ms
         self._sleep = sleep
         self._known: dict[tuple[str, str], _Known] = {}
+        self._looking: dict[tuple[str, str], asyncio.Future[Endpoint | None]] = {}
         self._rates: dict[tuple[str, str, int], TokenBucket] = {}
 
     def route(self, record: str, row: DeliveryRequested | RecoveryStepped) -> Route | None:
@@ -165,7 +166,7 @@ class Delivering:
             return known.endpoint
 
         async def look() -> Endpoint | None:
-            found = await self._store.endpoint(tenant_id, endpoint_id)
+            found = await self._look(key)
             return found if found and found.revision >= revision else None
 
         endpoint = await self._awaited(look, f"endpoint {endpoint_id}")
@@ -173,6 +174,15 @@ class Delivering:
             del self._known[next(iter(self._known))]
         self._known[key] = _Known(endpoint, now_ms + KNOWN_MS)
         return endpoint
+
+    async def _look(self, key: tuple[str, str]) -> Endpoint | None:
+        """The endpoint as it is stored; who asks at once looks once."""
+        looking = self._looking.get(key)
+        if looking is None:
+            looking = asyncio.ensure_future(self._store.endpoint(*key))
+            self._looking[key] = looking
+            looking.add_done_callback(lambda _: self._looking.pop(key))
+        return await asyncio.shield(looking)
 
     async def _body(self, row: DeliveryRequested) -> str:
         async def look() -> Message | None:
