@@ -6,6 +6,12 @@ partitions by endpoint; a reactor posts it, with Svix's schedule of retries, lim
 endpoint, and a circuit breaker an endpoint. What became of a try comes back as a command, so it is
 decided in the same order what may follow, and whether the endpoint is disabled. Receivers may read
 the same messages by number instead.
+
+What is promised: a message reaches each endpoint that wants it at least once, until its last try,
+always with the same `webhook-id` and the same bytes; a receiver forgets repeats by that id. Without
+an order key messages may pass each other. With one, an endpoint that asks for order gets the
+messages of the key in the order of the log, each after the one before was taken or given up: while
+the receiver is down the key waits, and when it is back, it waits for the next try of its first.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from sinks.webhooks import WEBHOOKS
 from streams.runtime.decider.rules import Decider
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Breaker, Limits, Reactor, RetryPolicy
-from streams.webhooks.delivering import TIMEOUT_MS, open_delivering
+from streams.webhooks.delivering import IN_FLIGHT_MAX, TIMEOUT_MS, open_delivering
 from streams.webhooks.fanout import FAN_OUT
 from streams.webhooks.rules import WebhookRules
 from streams.webhooks.trail import Trail
@@ -33,7 +39,7 @@ DELIVER = Reactor(
     open=open_delivering,
     outcomes=COMMANDS,
     retry=RetryPolicy(SCHEDULE_MS),
-    limits=Limits(in_flight_max=256, per_tenant=128, per_target=8, timeout_ms=TIMEOUT_MS + 10_000),
+    limits=Limits(IN_FLIGHT_MAX, per_tenant=64, per_target=8, timeout_ms=TIMEOUT_MS + 10_000),
     breaker=Breaker(failures=10, open_ms=10_000, open_ms_max=300_000),
 )
 

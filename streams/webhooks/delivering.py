@@ -35,6 +35,8 @@ from streams.runtime.settings import Settings
 T = TypeVar("T")
 
 TIMEOUT_MS = 15_000
+IN_FLIGHT_MAX = 1_024
+"""Calls at once: many times what one tenant may have, so that a few cannot take it all."""
 ANSWER_BYTES_MAX = 65_536
 KNOWN_MS = 1_000
 """How long an endpoint's settings are believed: a new secret or a switch-off takes so long."""
@@ -286,7 +288,12 @@ async def open_delivering(settings: Settings) -> AsyncIterator[Delivering]:
         store = WebhooksReader(open_cassandra_reader(WEBHOOKS, settings))
         opened.push_async_callback(store.close)
         posts = await opened.enter_async_context(
-            Outbound(settings.outbound, timeout_ms=TIMEOUT_MS, answer_bytes_max=ANSWER_BYTES_MAX)
+            Outbound(
+                settings.outbound,
+                timeout_ms=TIMEOUT_MS,
+                answer_bytes_max=ANSWER_BYTES_MAX,
+                connections_max=IN_FLIGHT_MAX,
+            )
         )
         yield Delivering(store, posts, wall_ms)
 

@@ -200,6 +200,25 @@ async def test_an_endpoint_that_hangs_delays_nobody() -> None:
             await d.harness.crash()
 
 
+async def test_tenants_whose_endpoints_all_hang_delay_no_other_tenant() -> None:
+    dead, alive = Receiver(hang=asyncio.Event()), Receiver()
+    async with receivers(dead, alive):
+        names = [f"dead{n}" for n in range(10)]
+        ends = [endpoint("e1", alive.url), *(endpoint(one, dead.url) for one in names)]
+        async with desk(*ends) as d:
+            hung = [
+                wanted(f"m{n}", one, tenant_id=tenant)
+                for tenant in ("x", "y", "z")
+                for one in names
+                for n in range(10)
+            ]
+            await d.harness.feed(*hung, *(wanted(f"m{n}") for n in range(50)))
+            await d.until(50)
+            assert len(alive.got) == 50
+            assert len(d.harness.running) == 3 * DELIVER.limits.per_tenant
+            await d.harness.crash()
+
+
 async def test_the_breaker_of_an_endpoint_opens_costs_no_try_and_is_no_others() -> None:
     bad, good = Receiver(status=500), Receiver()
     async with receivers(bad, good):
