@@ -2,8 +2,9 @@
 
 A URL may name an internal host, a name may resolve to an internal address, may do so only the
 second time it is asked, and an answer may redirect to one. So the check is made where it cannot be
-got round: at the connection. The name is resolved once, *every* address found must be public, and
-the connection goes to the very address that was checked. Redirects are answers like any other.
+got round: at the connection. A name is resolved once for it, *every* address found must be public,
+and a socket is made for an address that was checked and for no other. Redirects are answers like
+any other.
 
 Public means global by the IANA registries, minus all forms that carry an IPv4 address inside
 (mapped, compatible, NAT64, 6to4, Teredo), where the check and the network might read differently.
@@ -15,18 +16,28 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import httpcore
-import httpx
+from aiohttp import (
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    InvalidURL,
+    TCPConnector,
+)
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
 from streams.runtime.settings import Outbound as OutboundSettings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+AddrInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _NEVER: tuple[Network, ...] = tuple(
@@ -42,6 +53,7 @@ _NEVER: tuple[Network, ...] = tuple(
 _UNICAST6 = ipaddress.ip_network("2000::/3")
 ADDRESSES_MAX = 3
 """Addresses of a name that are tried."""
+KEEPALIVE_S = 5.0
 
 
 class OutboundError(Exception):
@@ -77,7 +89,8 @@ class Answer:
     """An answer as it came; redirects are not followed."""
 
     status: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
+    """By name, in any case."""
     body: bytes
 
 
@@ -97,66 +110,45 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
-class _Guard(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were checked, and to nothing else."""
+class _Guard(AbstractResolver):
+    """Resolves names to addresses that may be called, and makes sockets to no other."""
 
     def __init__(self, allow: Sequence[Network], lookup: Resolve) -> None:
         self._allow = allow
         self._lookup = lookup
-        self._network = httpcore.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 -- httpcore's signature
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The first addresses of a name, if all may be called; `Forbidden` or `OSError` else."""
         try:
-            found = [ipaddress.ip_address(text) for text in await self._lookup(host, port)]
-        except (OSError, UnicodeError, ValueError) as error:
-            raise httpcore.ConnectError(f"{host}: {error}") from error
-        refused = [one for one in found if not self._allowed(one)]
+            found = list(await self._lookup(host, port))
+            refused = [text for text in found if not self._allowed(text)]
+        except (UnicodeError, ValueError) as error:
+            raise OSError(f"{host}: {error}") from error
         if refused or not found:
             raise Forbidden(f"{host} is at {refused[0] if refused else 'no address'}: not public")
-        failed: Exception = httpcore.ConnectError(host)
-        for address in found[:ADDRESSES_MAX]:
-            try:
-                return await self._network.connect_tcp(
-                    str(address), port, timeout, local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failed = error
-        raise failed
+        return [_resolved(host, text, port) for text in found[:ADDRESSES_MAX]]
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109 -- httpcore's signature
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        raise Forbidden("a socket of this machine")
+    async def close(self) -> None:
+        """Nothing is held."""
 
-    async def sleep(self, seconds: float) -> None:
-        await self._network.sleep(seconds)
+    def socket(self, place: AddrInfo) -> socket.socket:
+        """A socket to connect to a place with; also of addresses that stand in the URL."""
+        family, kind, protocol, _, address = place
+        if not self._allowed(str(address[0])):
+            raise Forbidden(f"{address[0]}: not public")
+        return socket.socket(family, kind, protocol)
 
-    def _allowed(self, address: Address) -> bool:
+    def _allowed(self, text: str) -> bool:
+        address = ipaddress.ip_address(text)
         return is_public(address) or any(address in network for network in self._allow)
 
 
-class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's transport over a pool with our network; no proxy of the environment."""
-
-    def __init__(self, guard: _Guard, connections_max: int, tls: ssl.SSLContext) -> None:
-        super().__init__(verify=tls, trust_env=False)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls,
-            max_connections=connections_max,
-            max_keepalive_connections=connections_max // 4,
-            keepalive_expiry=5.0,
-            network_backend=guard,
-        )
+def _resolved(host: str, text: str, port: int) -> ResolveResult:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return ResolveResult(hostname=host, host=text, port=port, family=family, proto=0, flags=flags)
 
 
 class Outbound:
@@ -177,19 +169,30 @@ class Outbound:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         allow = [ipaddress.ip_network(text) for text in settings.allow]
+        self._guard = _Guard(allow, lookup)
         self._timeout_ms = timeout_ms
         self._bytes_max = answer_bytes_max
-        self._client = httpx.AsyncClient(
-            transport=_Transport(
-                _Guard(allow, lookup), connections_max, tls or ssl.create_default_context()
-            ),
-            timeout=timeout_ms / 1_000,
-            follow_redirects=False,
-            trust_env=False,
-            headers={"User-Agent": "Headrace", "Accept-Encoding": "identity"},
-        )
+        self._connections_max = connections_max
+        self._tls = tls or ssl.create_default_context()
 
     async def __aenter__(self) -> Self:
+        connector = TCPConnector(
+            resolver=self._guard,
+            use_dns_cache=False,
+            socket_factory=self._guard.socket,
+            ssl=self._tls,
+            limit=self._connections_max,
+            keepalive_timeout=KEEPALIVE_S,
+        )
+        self._session = ClientSession(
+            connector=connector,
+            headers={"User-Agent": "Headrace", "Accept-Encoding": "identity"},
+            skip_auto_headers=("Content-Type",),
+            cookie_jar=DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            timeout=ClientTimeout(total=None, sock_connect=None),
+        )
         return self
 
     async def __aexit__(
@@ -198,7 +201,7 @@ class Outbound:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._client.aclose()
+        await self._session.close()
 
     async def request(
         self,
@@ -211,43 +214,57 @@ class Outbound:
         answer_bytes_max: int | None = None,
     ) -> Answer:
         """One request, whatever the status of the answer. Raises `OutboundError`."""
-        request = self._request(method, url, content, headers)
+        target = _target(url)
+        _encodable(headers or {})
         bytes_max = self._bytes_max if answer_bytes_max is None else answer_bytes_max
         try:
-            async with asyncio.timeout((timeout_ms or self._timeout_ms) / 1_000):
-                answer = await self._client.send(request, stream=True)
-                try:
-                    body = await _body(answer, bytes_max)
-                finally:
-                    await answer.aclose()
+            async with (
+                asyncio.timeout((timeout_ms or self._timeout_ms) / 1_000),
+                self._session.request(
+                    method, target, data=content, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                body = await _body(answer, bytes_max)
         except TimeoutError as error:
-            raise Unreachable(f"{request.url.host}: no answer in time") from error
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            reason = str(error) or type(error).__name__
-            raise Unreachable(f"{request.url.host}: {reason}") from error
-        return Answer(answer.status_code, answer.headers, body)
-
-    def _request(
-        self, method: str, url: str, content: bytes | None, headers: Mapping[str, str] | None
-    ) -> httpx.Request:
-        try:
-            parsed = httpx.URL(url)
-            if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
-                raise Forbidden("only http and https URLs with a host and without credentials")
-            if parsed.port is not None and not 0 < parsed.port < 65_536:
-                raise Forbidden(f"there is no port {parsed.port}")
-            return self._client.build_request(method, parsed, content=content, headers=headers)
-        except (httpx.InvalidURL, ValueError, TypeError) as error:
+            raise Unreachable(f"{target.host}: no answer in time") from error
+        except (InvalidURL, UnicodeError) as error:
             raise Forbidden(f"not a URL to call: {error}") from error
+        except (ClientError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise Unreachable(f"{target.host}: {reason}") from error
+        except ValueError as error:
+            raise Forbidden(f"not a request to make: {error}") from error
+        return Answer(answer.status, answer.headers, body)
 
 
-async def _body(answer: httpx.Response, bytes_max: int) -> bytes:
-    encoding: Any = answer.headers.get("Content-Encoding", "identity")
+def _target(url: str) -> URL:
+    try:
+        parsed = URL(url)
+        if not url.isprintable() or parsed.scheme not in ("http", "https") or not parsed.host:
+            raise Forbidden("only http and https URLs with a host")
+        if parsed.user is not None or parsed.password is not None:
+            raise Forbidden("no URLs with credentials")
+        if not parsed.port:
+            raise Forbidden(f"there is no port {parsed.port}")
+    except ValueError as error:
+        raise Forbidden(f"not a URL to call: {error}") from error
+    return parsed
+
+
+def _encodable(headers: Mapping[str, str]) -> None:
+    try:
+        "".join(headers.values()).encode()
+    except UnicodeError as error:
+        raise Forbidden(f"not a header to send: {error}") from error
+
+
+async def _body(answer: ClientResponse, bytes_max: int) -> bytes:
+    encoding = answer.headers.get("Content-Encoding", "identity")
     if encoding.strip().lower() != "identity":
-        raise TooLarge(f"encoded as {encoding}, which was not asked for", answer.status_code)
+        raise TooLarge(f"encoded as {encoding}, which was not asked for", answer.status)
     body = bytearray()
-    async for chunk in answer.aiter_raw():
+    async for chunk in answer.content.iter_any():
         body += chunk
         if len(body) > bytes_max:
-            raise TooLarge(f"more than {bytes_max:,} bytes", answer.status_code)
+            raise TooLarge(f"more than {bytes_max:,} bytes", answer.status)
     return bytes(body)

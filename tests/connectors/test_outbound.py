@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from yarl import URL
 
-from connectors import outbound
 from connectors.outbound import Forbidden, Outbound, TooLarge, Unreachable, is_public, resolve
 from streams.runtime.settings import Outbound as OutboundSettings
 
@@ -166,7 +165,7 @@ async def test_no_spelling_of_an_inside_host_reaches_the_canary(host):
             await client.request("GET", f"http://{host}:{canary.port}/")
         if isinstance(refused.value, Unreachable):  # then it is no name at all
             with pytest.raises((OSError, UnicodeError)):
-                await resolve(httpx.URL(f"http://{host}/").host, canary.port)
+                await resolve(URL(f"http://{host}/").raw_host, canary.port)
         assert canary.connections == 0
 
 
@@ -190,11 +189,11 @@ async def test_a_name_that_changes_between_check_and_connect(monkeypatch):
     """There is one look-up, and the connection goes to what it said."""
     went: list[str] = []
 
-    async def connect(self, host, *_):
-        went.append(host)
-        raise outbound.httpcore.ConnectError(host)
+    async def connect(_socket, address):
+        went.append(address[0])
+        raise OSError(address)
 
-    monkeypatch.setattr(outbound.httpcore.AnyIOBackend, "connect_tcp", connect)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", connect)
     async with client_of(INSIDE, lookup=at("8.8.8.8", "127.0.0.1")) as client:
         with pytest.raises(Unreachable):
             await client.request("GET", "http://rebinding.example/")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import msgspec
 import polars as pl
 import polars.selectors as cs
@@ -167,7 +166,7 @@ class World:
         """`Posts`: a call of a receiver."""
         assert method == "POST"
         self.got.append((url, headers["webhook-id"]))
-        return Answer(self.hooks[url](headers, content), httpx.Headers(), b"")
+        return Answer(self.hooks[url](headers, content), {}, b"")
 
     async def send(
         self, topic: str, record_name: str, row: Any, headers: Any = ()
