@@ -53,7 +53,10 @@ _NEVER: tuple[Network, ...] = tuple(
 _UNICAST6 = ipaddress.ip_network("2000::/3")
 ADDRESSES_MAX = 3
 """Addresses of a name that are tried."""
-KEEPALIVE_S = 5.0
+KEEPALIVE_S = 3.0
+"""Less than the 5 s after which some servers (Node's) close an idle connection: a request that
+meets the closing is lost.
+"""
 
 
 class OutboundError(Exception):
