@@ -733,7 +733,7 @@ EVENTS = Topic(
     allowed_lateness_ms=0,
     out_of_orderness_ms=0,
     future_skew_ms=60_000,
-    columnar=True,
+    columnar=False,
     decides="webhooks.commands",
 )
 
