@@ -3,8 +3,8 @@
 Messages of about 1 kB are appended as commands; decider, fan-out, reactor and read model run in one
 worker process, the receivers (HTTP servers of four healthy endpoints) in this one.
 
-- Deliveries: all messages at once; from the first call to the last. Each is decided, derived,
-  signed and posted, and what came of it is decided and stored, too.
+- Deliveries: as many messages as go through, 400 at most on their way; from the first call to the
+  last. Each is decided, derived, signed and posted, and what came of it is decided and stored, too.
 - Isolation: messages at a rate far below that, each with its due time; milliseconds from due until
   a healthy endpoint has it. Then the same while an endpoint of the same tenant, and three of
   another tenant that gets as many messages, take calls and never answer. The figure is how far
@@ -38,8 +38,11 @@ from tests import stack
 from tests.bench import report
 from tests.webhooks.receivers import Received, Receiver, receivers
 
-MESSAGES, HEALTHY = 2_000, 4
-PART = 500
+MESSAGES, HEALTHY = 4_000, 4
+PART, OUT_MAX = 100, 400
+"""Messages that are published at once, and that may be on their way: what a reactor has waiting in
+memory is bounded, and the rest comes back after seconds.
+"""
 PER_S, SECONDS, WARM_UP_S = 25, 20.0, 3.0
 """Messages a second and tenant of the isolation runs; every one goes to all its endpoints."""
 FILL = "x" * 1_000
@@ -174,6 +177,7 @@ async def _tenant(log: LogProducer) -> AsyncIterator[Tenant]:
 async def _rate(log: LogProducer, messages: int) -> float:
     async with _tenant(log) as tenant:
         for first in range(0, messages, PART):
+            await tenant.arrived(first - OUT_MAX)
             await tenant.publish(*range(first, min(first + PART, messages)))
         await tenant.arrived(messages)
         times = [at_s for one in tenant.healthy for at_s in one.at_s.values()]
