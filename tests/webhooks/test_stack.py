@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytes
 AGENTS = [one.name for one in catalog.agents(SYSTEM)]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PATIENCE_S = 120.0
-MESSAGES, KILLS = (2_000, 6) if os.environ.get("CHAOS_FULL") else (72, 1)
+MESSAGES, KILLS = (1_000, 4) if os.environ.get("CHAOS_FULL") else (72, 1)
 KEYS = 6
 REFUSED_OF = 78
 AT_ONCE = 8
