@@ -16,6 +16,7 @@ from infra.grafana.systems import (
     limiter,
     links,
     notifications,
+    pastes,
     payments,
     telemetry,
 )
@@ -29,6 +30,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "leaderboard": leaderboard.dashboard,
     "limiter": limiter.dashboard,
     "links": links.dashboard,
+    "pastes": pastes.dashboard,
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,
