@@ -38,12 +38,16 @@ class Shop:
         return str(answer.json()["id"])
 
     async def read(self, paste: str, form: str = "", **headers: str) -> httpx.Response:
+        """A paste, in one of its forms."""
+        return await self.get(f"/v1/pastes/{paste}{form}", **headers)
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
         """GET once the table has passed all own writes."""
         after = ", ".join(f"{place}/{at}" for place, at in self._api.written.items())
         told = {"Headrace-After": after, "Prefer": "wait=10", **headers}
         until_s = time.monotonic() + PATIENCE_S
         while True:
-            answer = await self.client.get(f"/v1/pastes/{paste}{form}", headers=told)
+            answer = await self.client.get(path, headers=told)
             if answer.status_code not in {503, 504} or time.monotonic() > until_s:
                 return answer
 
