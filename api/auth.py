@@ -54,11 +54,9 @@ REDIRECTS = "redirects"
 """Whose rate all redirects share."""
 
 PASTES = "/v1/pastes/"
-"""Begin of paths that may be read without a token; with one, it is checked. Who reads without
+PASTE = f"{PASTES}{{paste}}"
+"""Begin of routes that may be read without a token; with one, it is checked. Who reads without
 shares a rate with all others who do."""
-
-SIGNED_IN = frozenset({f"{PASTES}mine"})
-"""Of those, the ones that need a token all the same."""
 
 READ = "read"
 WRITE = "events:write"
@@ -240,7 +238,7 @@ class Authenticate:
             elif scope["method"] in {"GET", "HEAD"} and is_code(scope["path"][1:]):
                 self._rate.take(REDIRECTS)
             elif _anonymous(scope):
-                self._rate.take(PASTES)
+                self._rate.take(PASTE)
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)
@@ -262,10 +260,11 @@ class Authenticate:
 
 def _anonymous(scope: Scope) -> bool:
     """Whether the request needs no token and has none."""
+    path: str = scope["path"]
     return (
         scope["method"] == "GET"
-        and scope["path"].startswith(PASTES)
-        and scope["path"] not in SIGNED_IN
+        and path.startswith(PASTES)
+        and path != f"{PASTES}mine"
         and all(name != b"authorization" for name, _ in scope["headers"])
     )
 

@@ -51,6 +51,7 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 router = APIRouter(
     prefix="/v1/pastes",
     tags=["pastes"],
+    dependencies=[requires(READ)],
     responses={**responses(504), 200: {"headers": ingest.APPLIED_HEADER}},
 )
 
@@ -59,7 +60,6 @@ router = APIRouter(
 async def listed(
     source: SourceDep,
     at: AtDep,
-    _: Annotated[Principal, requires(READ)],
     day: Annotated[
         str | None, Query(pattern=r"^\d{4}-\d\d-\d\d$", description="UTC; today by default.")
     ] = None,

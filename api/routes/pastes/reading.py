@@ -7,7 +7,7 @@ keep. HEAD is not answered: it would have to burn, or to lie.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -97,16 +97,18 @@ async def found(
         raise busy("this paste cannot be read now") from error
 
 
+ANYBODY: Final[dict[str, Any]] = {"security": [{}, {"bearer": []}]}
+"""OpenAPI entry of a route that takes a token and does without."""
 FoundDep = Annotated[Read[Paste], Depends(found)]
 
 router = APIRouter(
     prefix="/v1/pastes/{paste}",
     tags=["pastes"],
-    responses={**responses(403, 404, 410, 504), 200: {"headers": ingest.APPLIED_HEADER}},
+    responses={**responses(404, 410, 504), 200: {"headers": ingest.APPLIED_HEADER}},
 )
 
 
-@router.get("", response_model=Shown)
+@router.get("", response_model=Shown, openapi_extra=ANYBODY)
 async def read(one: FoundDep, told: Response) -> Response:
     """A paste with its content. One that burns is gone with this answer."""
     paste = one.paste
@@ -123,13 +125,13 @@ async def read(one: FoundDep, told: Response) -> Response:
     return _answer(one, told, msgspec.json.encode(shown), "application/json")
 
 
-@router.get("/raw", response_class=Response)
+@router.get("/raw", response_class=Response, openapi_extra=ANYBODY)
 async def raw(one: FoundDep, told: Response) -> Response:
     """The content alone, as plain text."""
     return _answer(one, told, one.content, "text/plain; charset=utf-8")
 
 
-@router.get("/html", response_class=Response)
+@router.get("/html", response_class=Response, openapi_extra=ANYBODY)
 async def highlighted(one: FoundDep, told: Response, services: ServicesDep) -> Response:
     """The content as a page, highlighted as its language is."""
     highlighter: Highlighter = services.opened("pastes-highlighter")
@@ -139,7 +141,7 @@ async def highlighted(one: FoundDep, told: Response, services: ServicesDep) -> R
     return answer
 
 
-@router.get("/tombstone")
+@router.get("/tombstone", openapi_extra=ANYBODY)
 async def tombstone(
     paste: PasteId,
     services: ServicesDep,
