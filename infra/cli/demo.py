@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import ids, limiter, links, notifications, processes
+from infra.demo import ids, limiter, links, notifications, pastes, processes
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -129,11 +129,16 @@ def _links(scale: int, console: Console) -> tuple[list[Check], str]:
     return links.run(console, Home.default()), "the clicks of a web server's log"
 
 
+def _pastes(scale: int, console: Console) -> tuple[list[Check], str]:
+    return pastes.run(console, Home.default()), "source files in many languages"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
     "ids": _ids,
     "links": _links,
     "limiter": _limiter,
     "notifications": _notifications,
+    "pastes": _pastes,
     "payments": _payments,
 }
 """Demos of systems that decide: what was compared, and what was done. One at a time, by name."""

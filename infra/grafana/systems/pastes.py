@@ -1,11 +1,12 @@
-"""Pastes: what becomes of events, beside the questions of every system."""
+"""Pastes: what is decided and what is deleted, beside the questions of every system."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
+from infra.grafana.decisions import decisions
+from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
+from infra.grafana.panels import RATE, fill, lines, page
 from infra.grafana.queries import rate, select_system
 
 
@@ -16,12 +17,14 @@ def dashboard() -> Any:
         page(
             "headrace-pastes",
             "Headrace: pastes",
-            "Events: how many, how soon they count, and which do not.",
+            "Pastes: made, ended, and their contents deleted.",
             clickhouse=False,
             filters=False,
         ),
         ("Now", now(s, g)),
-        ("Events", _events(s)),
+        ("Pastes", _pastes(s)),
+        ("Decisions", decisions(s)),
+        ("Object store", reactors(s)),
         ("Edge", edge("pastes")),
         ("Flow", flow(s)),
         ("Behind", behind(s, g)),
@@ -29,12 +32,13 @@ def dashboard() -> Any:
     )
 
 
-def _events(s: str) -> list[Any]:
-    applied = rate("headrace_rows_total", "", f'{s},fate="applied"')
-    every = rate("headrace_rows_total", "", s)
-    refused = rate("headrace_rows_total", "fate", f'{s},fate!="applied"')
+def _pastes(s: str) -> list[Any]:
+    of = f'{s},agent="pastes-table"'
     return [
-        lines("Events applied", RATE, (applied, "applied")),
-        lines("Events not applied", RATE, (refused, "{{fate}}")),
-        lines("Share applied", RATIO, (f"{applied} / {every}", "applied")),
+        lines(
+            "Changes of pastes",
+            RATE,
+            (rate("headrace_rows_total", "", f'{of},fate="applied"'), "made, ended, purged"),
+            (rate("headrace_rows_total", "", f'{of},fate="filtered"'), "refused, and others"),
+        )
     ]
