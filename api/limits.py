@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from math import ceil
-from typing import Literal
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -57,7 +56,8 @@ class Receipt:
     The size is counted on what arrives, so a missing or false Content-Length changes nothing.
     Compressed bodies are refused (415), since a few kilobytes of them can be gigabytes, but for
     the paths in `encoded`, whose routes bound what they decode. The paths in `large` have bounds of
-    their own; of bodies beyond the common one only a few are taken at a time (503).
+    their own; of bodies beyond the common one only a few are taken at a time (503), and each part
+    of the common size has the time that a whole body has, so the slowest pace is the same for all.
     """
 
     def __init__(
@@ -93,20 +93,22 @@ class Receipt:
             raise _too_large(bytes_max)
         with ExitStack() as held:
             try:
-                async with asyncio.timeout(self._deadline_s):
-                    body = await self._collect(receive, bytes_max, held)
+                async with asyncio.timeout(self._deadline_s) as deadline:
+                    body = await self._collect(receive, bytes_max, deadline, held)
             except TimeoutError:
                 raise Problem(
                     HTTPStatus.REQUEST_TIMEOUT,
                     "request-timeout",
-                    f"the body did not arrive within {self._deadline_s:g} s",
+                    f"{self._bytes_max} bytes did not arrive within {self._deadline_s:g} s",
                     headers={"Connection": "close"},
                 ) from None
             await self._app(scope, _replay(body, receive), send)
 
-    async def _collect(self, receive: Receive, bytes_max: int, held: ExitStack) -> bytes:
+    async def _collect(
+        self, receive: Receive, bytes_max: int, deadline: asyncio.Timeout, held: ExitStack
+    ) -> bytes:
         """The body. One beyond the common bound takes a place, which `held` gives back."""
-        parts, size, large = [], 0, False
+        parts, size, bound = [], 0, self._bytes_max
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -115,19 +117,22 @@ class Receipt:
             size += len(part)
             if size > bytes_max:
                 raise _too_large(bytes_max)
-            if size > self._bytes_max and not large:
-                large = held.enter_context(self._place())
+            if size > bound:
+                if bound == self._bytes_max:
+                    held.enter_context(self._place())
+                bound += self._bytes_max * ceil((size - bound) / self._bytes_max)
+                deadline.reschedule(asyncio.get_running_loop().time() + self._deadline_s)
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
 
     @contextmanager
-    def _place(self) -> Iterator[Literal[True]]:
+    def _place(self) -> Iterator[None]:
         if self._large_free <= 0:
             raise busy("the server has as many large bodies as it can hold")
         self._large_free -= 1
         try:
-            yield True
+            yield
         finally:
             self._large_free += 1
 

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 from api.issuer import DevIssuer
-from api.limits import Rate
+from api.limits import Rate, Receipt
 from api.problem import Problem
 from api.routes.pastes import LARGE
 from streams.runtime.settings import ApiLimits
@@ -169,6 +170,39 @@ async def test_only_some_paths_take_large_bodies_and_those_have_a_bound_too(
     declared = {**JSON, "Content-Length": str(large + 1)}
     problem_of(await client.post("/v1/pastes", content=chunks(b"{"), headers=declared), 413)
     problem_of(await client.post("/v1/scores", content=paste(200_000), headers=JSON), 413)
+
+
+async def test_a_large_body_may_take_as_long_as_its_parts_together() -> None:
+    """Six parts, each within the time of one, all together beyond it; then one that stops."""
+    limits = ApiLimits(body_bytes_max=10, receipt_timeout_ms=600)
+    got: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        got.append((await receive())["body"])
+
+    async def sent(parts: int, pause_s: float) -> None:
+        left = parts
+
+        async def receive() -> Message:
+            nonlocal left
+            left -= 1
+            await asyncio.sleep(pause_s if left >= 0 else 60.0)
+            return {
+                "type": "http.request",
+                "body": b"x" * 11,
+                "more_body": left > 0 or pause_s == 0,
+            }
+
+        scope = {"type": "http", "path": "/large", "headers": []}
+        await Receipt(app, limits, large={"/large": 100})(
+            scope, receive, lambda _: asyncio.sleep(0)
+        )
+
+    await sent(6, 0.15)
+    assert got == [b"x" * 66]
+    with pytest.raises(Problem) as stopped:
+        await sent(2, 0)
+    assert stopped.value.status_code == 408
 
 
 async def test_more_large_bodies_than_fit_are_503(client: httpx.AsyncClient) -> None:
