@@ -1,5 +1,6 @@
 """Highlighted text, by Pygments in a process of its own: a text that makes a lexer run away (its
-patterns backtrack) is shown plain after `TIMEOUT_S`, and the server has lost nothing.
+patterns backtrack) is shown plain after `TIMEOUT_S`, and the server has lost nothing. The process
+is given none of our environment.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ async def _run(text: bytes, language: str) -> str | None:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        env={},
     )
     try:
         told, _ = await process.communicate(text)

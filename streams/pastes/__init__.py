@@ -17,6 +17,9 @@ from streams.runtime.decider.rules import Decider
 from streams.runtime.projection import Projection, System
 from streams.runtime.reactor.rules import Reactor, RetryPolicy
 
+RETRIES = RetryPolicy((5_000, 60_000, *(900_000,) * 96))
+"""For a day: an object store that is away longer than usual leaves no content behind."""
+
 SYSTEM = System(
     name="pastes",
     title="Pastebin",
@@ -28,7 +31,7 @@ SYSTEM = System(
             topic=EVENTS,
             open=open_purge,
             outcomes=COMMANDS,
-            retry=RetryPolicy((5_000, 60_000, 900_000)),
+            retry=RETRIES,
         ),
     ),
 )

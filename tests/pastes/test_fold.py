@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any
 
 import pytest
@@ -27,10 +28,11 @@ def folded(rows: list[Any]) -> Harness:
     return harness
 
 
+@cache
 def course(seed: int) -> list[Any]:
     """The events of one partition in which contents come, go, and change their place."""
     chance, desk = random.Random(seed), Desk()
-    for n in range(120):
+    for n in range(80):
         text, visibility = f"text {chance.randrange(4)}", chance.choice(["public", "private"])
         ttl_ms = chance.choice([None, 3_000])
         inline = ttl_ms is None and chance.random() < 0.6

@@ -60,8 +60,10 @@ async def test_a_store_that_is_away_delays_the_proof_and_loses_none() -> None:
     await harness.feed(*desk.changes())
     await harness.crash()
     assert (len(store.objects), harness.outcomes) == (1, [])
+    await harness.advance(6 * 3_600_000)
+    assert (harness.outcomes, harness.dead) == ([], [])
     store.down = False
-    await harness.advance(60_000)
+    await harness.advance(1_000_000)
     assert (store.objects, harness.outcomes) == ({}, [ReportPurged(row.paste, row.object)])
     for report in harness.outcomes * 2:
         desk.send(report)

@@ -183,11 +183,11 @@ def test_a_key_is_noted_where_it_leads() -> None:
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_counts_are_exact_over_any_course_with_crashes(seed: int) -> None:
     """Against a count in plain Python: what is needed, what was dropped, and when."""
     chance, desk = random.Random(seed), Desk()
-    for n in range(150):
+    for n in range(120):
         match chance.randrange(6):
             case 0 | 1 | 2:
                 text = f"text {chance.randrange(6)}"

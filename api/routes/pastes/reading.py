@@ -29,7 +29,8 @@ from sinks.pastes.reader import Paste
 from streams.runtime.kafka import partition_of
 
 REMEMBER_S = 60
-"""How long caches on the way may answer in our place; never beyond the end of a paste."""
+"""How long caches on the way may answer in our place: never past its time, but so long after a
+paste was deleted."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 
 
