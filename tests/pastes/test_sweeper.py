@@ -10,7 +10,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import httpx
 import pytest
 
 from infra.cli import rebuild
+from infra.local.ports import free_port
 from infra.pastes import reconcile
 from schemas.apply import apply
 from sinks import digest
@@ -63,9 +63,7 @@ class Worker:
                 await asyncio.sleep(0.2)
 
     def _launch(self) -> tuple[int, Path]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         log = self._folder / "worker.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(

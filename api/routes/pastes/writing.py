@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -95,8 +94,6 @@ async def make(new: NewPaste, services: ServicesDep, asked: AskedDep) -> Respons
             raise busy("whether the key was used before cannot be told now: send it again")
         if noted.status_code != HTTPStatus.OK:
             return noted
-        # Another scope for the second command: no key of a client has a space in it.
-        asked = replace(asked, key=f"{asked.key} made")
     making: Making = services.opened("pastes-making")
     wanted = Wanted(
         content=new.content,
