@@ -34,6 +34,7 @@ from api.routes import (
     limiter,
     links,
     notifications,
+    pastes,
     payments,
     telemetry,
     webhooks,
@@ -48,6 +49,10 @@ from connectors.limiter.decisions import DecisionLog
 from connectors.limiter.rules_feed import RulesFeed
 from connectors.links.clicks import ClickLog
 from connectors.links.redirects import Redirects
+from connectors.pastes.highlighting import Highlighter
+from connectors.pastes.making import Making
+from connectors.pastes.passwords import Passwords
+from connectors.pastes.reading import Reading
 from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
@@ -66,6 +71,8 @@ from sinks.links import ClicksReader, LinksReader
 from sinks.notifications import DELIVERIES, TEMPLATES, TRAIL
 from sinks.notifications.reader import NotificationsReader, TemplatesReader
 from sinks.open import open_cassandra_reader, open_clickhouse_reader, open_redis_reader
+from sinks.pastes.objects import S3Objects
+from sinks.pastes.reader import PastesReader
 from sinks.payments import BOOKS as PAYMENT_BOOKS
 from sinks.payments.books import BookReader
 from sinks.payments.payments import PaymentReader
@@ -97,6 +104,7 @@ ROUTERS = (
     notifications.callbacks,
     webhooks.endpoints,
     webhooks.messages,
+    *pastes.ROUTERS,
     *telemetry.ROUTERS,
     *links.ROUTERS,
 )
@@ -158,7 +166,7 @@ def create_app(
 
     # Starlette puts the one added last outermost: read upwards.
     app.add_middleware(Admission, limits=limits)
-    app.add_middleware(Receipt, limits=limits, encoded=telemetry.ENCODED)
+    app.add_middleware(Receipt, limits=limits, encoded=telemetry.ENCODED, large=pastes.LARGE)
     app.add_middleware(Limit, limiter=limits_of)
     app.add_middleware(Authenticate, verifier=verifier, rate=app.state.rate)
     app.add_middleware(Headers, limits=limits)
@@ -215,10 +223,12 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         open_limiter(settings, producer, metrics) as limits,
         Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
         ClickLog(producer) as clicks,
+        S3Objects.open(settings) as objects,
     ):
         own = {
             "ids-issuer": issuer,
             "ids-codes": Codes(settings.codes.secret.get_secret_value(), PUBLIC_CHARS, "ids"),
+            **open_pastes(readers["pastes"], objects, asking, settings),
             "links-redirects": Redirects.of(readers["links"], asking, clicks, settings.links),
         }
         info = {"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": registered}
@@ -231,6 +241,18 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
             ready=health.remembered(lambda: _ready(settings, topics)),
             info=info,
         )
+
+
+def open_pastes(
+    table: PastesReader, objects: S3Objects, log: Asking, settings: Settings
+) -> dict[str, Any]:
+    """What makes, reads and shows pastes."""
+    passwords = Passwords()
+    return {
+        "pastes-highlighter": Highlighter(),
+        "pastes-making": Making(objects, passwords, settings.pastes.inline_bytes_max),
+        "pastes-reading": Reading(table, objects, log, passwords),
+    }
 
 
 @asynccontextmanager
@@ -289,6 +311,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "limiter": decided,
             "links": await opened.enter_async_context(LinksReader.open(settings)),
             "links-clicks": await opened.enter_async_context(ClicksReader.open(settings)),
+            "pastes": await opened.enter_async_context(PastesReader.open(settings)),
             "payments": PaymentReader(books),
             "payments-books": BookReader(books),
             "notifications": trail,

@@ -1,9 +1,9 @@
 """Who is asking, and may they: bearer tokens (JWT, RFC 7519; usage RFC 6750; care RFC 8725).
 
 `Authenticate` runs before anything is read and lets nothing pass without a token but the paths
-in `OPEN` and `SIGNED`, and reads of short links. The key is chosen by `kid` from our set and
-brings its algorithm; the token's own `alg` only has to agree. Checked: signature, `iss`, `aud`,
-`exp`, `iat`, `nbf`, `sub`. Routes then name the scope they need with `requires(...)`.
+in `OPEN` and `SIGNED`, and reads of short links and pastes. The key is chosen by `kid` from our
+set and brings its algorithm; the token's own `alg` only has to agree. Checked: signature, `iss`,
+`aud`, `exp`, `iat`, `nbf`, `sub`. Routes then name the scope they need with `requires(...)`.
 
 Checking a signature is a quarter of a request's work, so a token that was found good is remembered
 by its digest (`Remembered`) and, while its key is still ours and its time has not passed, not
@@ -52,6 +52,11 @@ REDIRECT = "/{code}"
 """The route of short links: for everybody, at any path that is a code."""
 REDIRECTS = "redirects"
 """Whose rate all redirects share."""
+
+PASTES = "/v1/pastes/"
+PASTE = f"{PASTES}{{paste}}"
+"""Begin of routes that may be read without a token; with one, it is checked. Who reads without
+shares a rate with all others who do."""
 
 READ = "read"
 WRITE = "events:write"
@@ -232,6 +237,8 @@ class Authenticate:
                 self._rate.take(scope["path"])
             elif scope["method"] in {"GET", "HEAD"} and is_code(scope["path"][1:]):
                 self._rate.take(REDIRECTS)
+            elif _anonymous(scope):
+                self._rate.take(PASTE)
             else:
                 principal = await self._authenticate(scope)
                 self._rate.take(principal.subject)
@@ -249,6 +256,17 @@ class Authenticate:
             return await self._verifier().verify(token.strip())
         except InvalidToken as error:
             raise unauthorized(str(error), code="invalid_token") from None
+
+
+def _anonymous(scope: Scope) -> bool:
+    """Whether the request needs no token and has none."""
+    path: str = scope["path"]
+    return (
+        scope["method"] == "GET"
+        and path.startswith(PASTES)
+        and path != f"{PASTES}mine"
+        and all(name != b"authorization" for name, _ in scope["headers"])
+    )
 
 
 def unauthorized(detail: str, code: str | None = None) -> Problem:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from math import ceil
 
@@ -54,14 +55,22 @@ class Receipt:
 
     The size is counted on what arrives, so a missing or false Content-Length changes nothing.
     Compressed bodies are refused (415), since a few kilobytes of them can be gigabytes, but for
-    the paths in `encoded`, whose routes bound what they decode.
+    the paths in `encoded`, whose routes bound what they decode. The paths in `large` have bounds of
+    their own; of bodies beyond the common one only a few are taken at a time (503), and each part
+    of the common size has the time that a whole body has, so the slowest pace is the same for all.
     """
 
     def __init__(
-        self, app: ASGIApp, limits: ApiLimits, encoded: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        limits: ApiLimits,
+        encoded: frozenset[str] = frozenset(),
+        large: Mapping[str, int] | None = None,
     ) -> None:
         self._app = app
         self._encoded = encoded
+        self._large = large or {}
+        self._large_free = limits.large_at_once
         self._bytes_max = limits.body_bytes_max
         self._deadline_s = limits.receipt_timeout_ms / 1_000
 
@@ -78,42 +87,63 @@ class Receipt:
                 "send the body without Content-Encoding",
                 headers={"Accept-Encoding": "identity"},
             )
+        bytes_max = self._large.get(scope["path"], self._bytes_max)
         declared = headers.get(b"content-length", b"0")
-        if declared.isdigit() and int(declared[:20]) > self._bytes_max:
-            raise self._too_large()
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                body = await self._collect(receive)
-        except TimeoutError:
-            raise Problem(
-                HTTPStatus.REQUEST_TIMEOUT,
-                "request-timeout",
-                f"the body did not arrive within {self._deadline_s:g} s",
-                headers={"Connection": "close"},
-            ) from None
-        await self._app(scope, _replay(body, receive), send)
+        if declared.isdigit() and int(declared[:20]) > bytes_max:
+            raise _too_large(bytes_max)
+        with ExitStack() as held:
+            try:
+                async with asyncio.timeout(self._deadline_s) as deadline:
+                    body = await self._collect(receive, bytes_max, deadline, held)
+            except TimeoutError:
+                raise Problem(
+                    HTTPStatus.REQUEST_TIMEOUT,
+                    "request-timeout",
+                    f"{self._bytes_max} bytes did not arrive within {self._deadline_s:g} s",
+                    headers={"Connection": "close"},
+                ) from None
+            await self._app(scope, _replay(body, receive), send)
 
-    async def _collect(self, receive: Receive) -> bytes:
-        parts, size = [], 0
+    async def _collect(
+        self, receive: Receive, bytes_max: int, deadline: asyncio.Timeout, held: ExitStack
+    ) -> bytes:
+        """The body. One beyond the common bound takes a place, which `held` gives back."""
+        parts, size, bound = [], 0, self._bytes_max
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
             part = message.get("body", b"")
             size += len(part)
-            if size > self._bytes_max:
-                raise self._too_large()
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            if size > bound:
+                if bound == self._bytes_max:
+                    held.enter_context(self._place())
+                bound += self._bytes_max * ceil((size - bound) / self._bytes_max)
+                deadline.reschedule(asyncio.get_running_loop().time() + self._deadline_s)
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
 
-    def _too_large(self) -> Problem:
-        return Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            "body-too-large",
-            f"a body may have {self._bytes_max} bytes",
-            headers={"Connection": "close"},
-        )
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._large_free <= 0:
+            raise busy("the server has as many large bodies as it can hold")
+        self._large_free -= 1
+        try:
+            yield
+        finally:
+            self._large_free += 1
+
+
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body-too-large",
+        f"a body may have {bytes_max} bytes",
+        headers={"Connection": "close"},
+    )
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

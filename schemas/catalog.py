@@ -19,6 +19,7 @@ SYSTEMS = (
     "limiter",
     "links",
     "notifications",
+    "pastes",
     "payments",
     "telemetry",
     "webhooks",

@@ -17,6 +17,7 @@ SYSTEMS = (
     "limiter",
     "links",
     "notifications",
+    "pastes",
     "payments",
     "telemetry",
     "webhooks",

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import ids, limiter, links, notifications, processes, webhooks
+from infra.demo import ids, limiter, links, notifications, pastes, processes, webhooks
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -133,11 +133,16 @@ def _webhooks(scale: int, console: Console) -> tuple[list[Check], str]:
     return webhooks.run(console, Home.default()), "example payloads of GitHub's webhooks"
 
 
+def _pastes(scale: int, console: Console) -> tuple[list[Check], str]:
+    return pastes.run(console, Home.default()), "source files in many languages"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
     "ids": _ids,
     "links": _links,
     "limiter": _limiter,
     "notifications": _notifications,
+    "pastes": _pastes,
     "payments": _payments,
     "webhooks": _webhooks,
 }

@@ -133,11 +133,20 @@ class Links(_Part):
     """Whether clients are behind a proxy of ours: the last address in X-Forwarded-For is theirs."""
 
 
+class Pastes(_Part):
+    """The pastebin."""
+
+    inline_bytes_max: int = Field(default=16_384, ge=0, le=262_144)
+    """A content up to so long goes into the log unless it is to vanish; 0: none ever does."""
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
     header_bytes_max: int = 16_384
     body_bytes_max: int = 1_000_000
+    large_at_once: int = 8
+    """Bodies that are larger, which only some paths take, in memory at a time and process."""
     receipt_timeout_ms: int = 10_000
     concurrency_max: int = 256
     rate_per_s: float = 20_000
@@ -194,6 +203,7 @@ class Settings(BaseSettings):
     codes: Codes = Codes()
     ids: Ids = Ids()
     links: Links = Links()
+    pastes: Pastes = Pastes()
     api: Api = Api()
     limiter: Limiter = Limiter()
     log_level: str = "INFO"

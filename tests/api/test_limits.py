@@ -9,17 +9,21 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 from api.issuer import DevIssuer
-from api.limits import Rate
+from api.limits import Rate, Receipt
 from api.problem import Problem
+from api.routes.pastes import LARGE
 from streams.runtime.settings import ApiLimits
 from tests.api.conftest import CLICK, SCORE, MemoryProducer, client_of, problem_of
 
 
 @pytest.fixture
 def limits() -> ApiLimits:
-    return ApiLimits(body_bytes_max=10_000, receipt_timeout_ms=50, concurrency_max=2)
+    return ApiLimits(
+        body_bytes_max=10_000, receipt_timeout_ms=50, concurrency_max=2, large_at_once=2
+    )
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
@@ -149,6 +153,84 @@ async def test_a_place_comes_back_after_an_error(
     statuses = [(await client.post("/v1/scores", json=SCORE)).status_code for _ in range(5)]
 
     assert statuses == [500] * 5
+
+
+def paste(size: int) -> bytes:
+    return json.dumps({"content": "x" * size}).encode()
+
+
+async def test_only_some_paths_take_large_bodies_and_those_have_a_bound_too(
+    client: httpx.AsyncClient,
+) -> None:
+    large = LARGE["/v1/pastes"]
+    answer = await client.post("/v1/pastes", content=chunks(paste(200_000)), headers=JSON)
+    problem_of(answer, 503)  # it was taken in: there is nobody here to store it
+    endless = chunks(*[b" " * 1_000_000] * (large // 1_000_000 + 1))
+    problem_of(await client.post("/v1/pastes", content=endless, headers=JSON), 413)
+    declared = {**JSON, "Content-Length": str(large + 1)}
+    problem_of(await client.post("/v1/pastes", content=chunks(b"{"), headers=declared), 413)
+    problem_of(await client.post("/v1/scores", content=paste(200_000), headers=JSON), 413)
+
+
+async def test_a_large_body_may_take_as_long_as_its_parts_together() -> None:
+    """Six parts, each within the time of one, all together beyond it; then one that stops."""
+    limits = ApiLimits(body_bytes_max=10, receipt_timeout_ms=600)
+    got: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        got.append((await receive())["body"])
+
+    async def sent(parts: int, pause_s: float) -> None:
+        left = parts
+
+        async def receive() -> Message:
+            nonlocal left
+            left -= 1
+            await asyncio.sleep(pause_s if left >= 0 else 60.0)
+            return {
+                "type": "http.request",
+                "body": b"x" * 11,
+                "more_body": left > 0 or pause_s == 0,
+            }
+
+        scope = {"type": "http", "path": "/large", "headers": []}
+        await Receipt(app, limits, large={"/large": 100})(
+            scope, receive, lambda _: asyncio.sleep(0)
+        )
+
+    await sent(6, 0.15)
+    assert got == [b"x" * 66]
+    with pytest.raises(Problem) as stopped:
+        await sent(2, 0)
+    assert stopped.value.status_code == 408
+
+
+async def test_more_large_bodies_than_fit_are_503(client: httpx.AsyncClient) -> None:
+    """Those that have begun to be large hold a place until they are answered, whatever comes."""
+    arrived, gate = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        whole = paste(20_000)
+        yield whole[:15_000]
+        arrived.release()
+        await gate.wait()
+        yield whole[15_000:]
+
+    first = [
+        asyncio.create_task(client.post("/v1/pastes", content=slow(), headers=JSON))
+        for _ in range(2)
+    ]
+    for _ in first:
+        await arrived.acquire()
+    refused = await client.post("/v1/pastes", content=chunks(paste(20_000)), headers=JSON)
+    assert "large bodies" in problem_of(refused, 503)["detail"]
+    small = await client.post("/v1/pastes", content=chunks(b"[]"), headers=JSON)
+    problem_of(small, 422)
+    gate.set()
+    for task in first:
+        assert "large bodies" not in problem_of(await task, 503)["detail"]
+    later = await client.post("/v1/pastes", content=chunks(paste(20_000)), headers=JSON)
+    assert "large bodies" not in problem_of(later, 503)["detail"]
 
 
 class TestRate:
