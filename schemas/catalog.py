@@ -21,6 +21,7 @@ SYSTEMS = (
     "notifications",
     "payments",
     "telemetry",
+    "typeahead",
 )
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 

@@ -19,6 +19,7 @@ SYSTEMS = (
     "notifications",
     "payments",
     "telemetry",
+    "typeahead",
 )
 
 

@@ -42,6 +42,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "tail": Verb("tail", "app", "Follow log files and send their lines."),
         "alerts": Verb("alerts", "app", "Evaluate alert rules over the log, or over its past."),
         "limiter": Verb("limiter", "app", "Try a rate limit on the past; put lost counters back."),
+        "typeahead": Verb("typeahead", "app", "Build the snapshot that suggestions come from."),
         "token": Verb("token", "app", "Issue a token for the local API."),
     },
     "The log": {

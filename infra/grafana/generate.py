@@ -18,6 +18,7 @@ from infra.grafana.systems import (
     notifications,
     payments,
     telemetry,
+    typeahead,
 )
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
@@ -32,6 +33,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "payments": payments.dashboard,
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,
+    "typeahead": typeahead.dashboard,
 }
 
 
