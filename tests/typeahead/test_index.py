@@ -65,7 +65,7 @@ WORDS = st.dictionaries(
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scores=WORDS, prefix=st.text("abé字 ", max_size=9), k=st.integers(1, 8))
 def test_the_best_are_those_of_a_plain_search(
     tmp_path_factory: pytest.TempPathFactory, scores: dict[str, int], prefix: str, k: int
@@ -81,7 +81,7 @@ def test_the_best_are_those_of_a_plain_search(
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(scores=WORDS, prefix=st.text("abé字", min_size=3, max_size=8))
 def test_the_near_are_those_of_a_plain_search(
     tmp_path_factory: pytest.TempPathFactory, scores: dict[str, int], prefix: str
