@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import ids, limiter, links, notifications, processes
+from infra.demo import ids, limiter, links, notifications, processes, typeahead
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -129,12 +129,17 @@ def _links(scale: int, console: Console) -> tuple[list[Check], str]:
     return links.run(console, Home.default()), "the clicks of a web server's log"
 
 
+def _typeahead(scale: int, console: Console) -> tuple[list[Check], str]:
+    return typeahead.run(console, Home.default()), f"{typeahead.SEARCHES:,} searches"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
     "ids": _ids,
     "links": _links,
     "limiter": _limiter,
     "notifications": _notifications,
     "payments": _payments,
+    "typeahead": _typeahead,
 }
 """Demos of systems that decide: what was compared, and what was done. One at a time, by name."""
 

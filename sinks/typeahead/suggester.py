@@ -128,7 +128,8 @@ class Suggester:
         found = await asyncio.gather(
             *(self._recent.top(MINUTES_RANKED.name, board, TREND_TEXTS) for board in boards)
         )
-        self._trend = Trend((one.member, one.score) for board in found for one in board)
+        searches = [(one.member, one.score) for board in found for one in board]
+        self._trend = await asyncio.to_thread(Trend, searches)
         self._positions = positions
 
     async def applied(self) -> Applied:

@@ -1,9 +1,9 @@
 """Typeahead: what people search for becomes what is suggested.
 
 Searches fold into hourly counts (S3), which a build ranks and packs into a snapshot
-(`ranking`, `infra.typeahead`); and into what is searched for this minute, and what each user has
-searched for (Redis), which are suggested within a second or two. Who weighs otherwise builds anew:
-the counts know no weights.
+(`headrace typeahead build`, once or `--every` so many minutes); and into what is searched for this
+minute, and what each user has searched for (Redis), which are suggested within a second or two.
+Counts know no weights, so another half-life is another build and nothing else.
 """
 
 from __future__ import annotations

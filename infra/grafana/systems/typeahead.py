@@ -1,12 +1,12 @@
-"""Typeahead: what becomes of events, beside the questions of every system."""
+"""Typeahead: what is searched for, what of it counts, and how soon suggestions come."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
-from infra.grafana.queries import rate, select_system
+from infra.grafana.panels import RATE, RATIO, SECONDS, fill, lines, page
+from infra.grafana.queries import quantile, rate, select_system
 
 
 def dashboard() -> Any:
@@ -16,12 +16,12 @@ def dashboard() -> Any:
         page(
             "headrace-typeahead",
             "Headrace: typeahead",
-            "Events: how many, how soon they count, and which do not.",
+            "Searches in, suggestions out.",
             clickhouse=False,
             filters=False,
         ),
         ("Now", now(s, g)),
-        ("Events", _events(s)),
+        ("Suggestions", _suggestions(s)),
         ("Edge", edge("typeahead")),
         ("Flow", flow(s)),
         ("Behind", behind(s, g)),
@@ -29,12 +29,26 @@ def dashboard() -> Any:
     )
 
 
-def _events(s: str) -> list[Any]:
-    applied = rate("headrace_rows_total", "", f'{s},fate="applied"')
-    every = rate("headrace_rows_total", "", s)
-    refused = rate("headrace_rows_total", "fate", f'{s},fate!="applied"')
+def _suggestions(s: str) -> list[Any]:
+    of = f'{s},agent="typeahead-counts"'
+    applied = rate("headrace_rows_total", "", f'{of},fate="applied"')
+    every = rate("headrace_rows_total", "", of)
+    refused = rate("headrace_rows_total", "fate", f'{of},fate!="applied"')
+    asked = 'route=~"/v1/(suggest|typeahead).*"'
+    requests = "http_server_request_duration_seconds"
     return [
-        lines("Events applied", RATE, (applied, "applied")),
-        lines("Events not applied", RATE, (refused, "{{fate}}")),
-        lines("Share applied", RATIO, (f"{applied} / {every}", "applied")),
+        lines(
+            "Answer time",
+            SECONDS,
+            (quantile(0.5, requests, "route", asked), "p50 {{route}}"),
+            (quantile(0.99, requests, "route", asked), "p99 {{route}}"),
+        ),
+        lines(
+            "Searches",
+            RATE,
+            (applied, "that count"),
+            (refused, "{{fate}}"),
+            about="filtered: half a word, found nothing, or said before by the same person.",
+        ),
+        lines("Share that counts", RATIO, (f"{applied} / {every}", "applied")),
     ]
