@@ -108,7 +108,7 @@ def searches(pairs: str, now_ms: int) -> Searched:
     for n, pair in enumerate(drawn):
         user, at_ms = chance.randrange(PEOPLE), now_ms - SINCE_MS
         at_ms += (SINCE_MS - UNTIL_MS) * n // SEARCHES
-        event = {
+        event: dict[str, Any] = {
             "type": "QuerySearched",
             "query_id": f"{tag}-{n}",
             "user_id": f"{tag}-{user}",
@@ -179,7 +179,7 @@ def _swap(client: httpx.Client, settings: Settings) -> Build:
 
 def _ask(client: httpx.Client, searched: Searched, typed: str, limit: int = LIMIT) -> list[str]:
     """What is suggested behind the tag."""
-    params = {"q": f"{searched.tag} {typed}", "limit": limit}
+    params: dict[str, str | int] = {"q": f"{searched.tag} {typed}", "limit": limit}
     found = client.get("/v1/suggest", params=params).raise_for_status().json()["suggestions"]
     return [one["text"].removeprefix(f"{searched.tag} ") for one in found]
 

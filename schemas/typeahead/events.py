@@ -128,5 +128,5 @@ BLOCKLIST = Topic(
     allowed_lateness_ms=0,
     out_of_orderness_ms=0,
     future_skew_ms=60_000,
-    columnar=False,
+    columnar=True,
 )

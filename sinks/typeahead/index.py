@@ -34,7 +34,6 @@ NEAR_CHARS_MIN: Final = 3
 FORMAT: Final = b"headrace-typeahead-1"
 _END: Final = b"\xff"
 """Above every byte of UTF-8."""
-_COUNT: Final = pl.len().cast(pl.Int64)
 
 
 class BadSnapshot(ValueError):
