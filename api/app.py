@@ -37,16 +37,19 @@ from api.routes import (
     pastes,
     payments,
     telemetry,
+    typeahead,
     webhooks,
 )
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
+from api.suggesting import open_suggester
 from connectors.asking import Asking
 from connectors.encode import Encoder
+from connectors.feed import Feed
 from connectors.ids.issuer import Issuer
 from connectors.limiter.decisions import DecisionLog
-from connectors.limiter.rules_feed import RulesFeed
+from connectors.limiter.rulebook import Rulebook
 from connectors.links.clicks import ClickLog
 from connectors.links.redirects import Redirects
 from connectors.pastes.highlighting import Highlighter
@@ -58,6 +61,7 @@ from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
 from schemas import catalog
 from schemas.ids.snowflake import PUBLIC_CHARS
+from schemas.limiter.events import RULES
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
@@ -105,6 +109,7 @@ ROUTERS = (
     webhooks.endpoints,
     webhooks.messages,
     *pastes.ROUTERS,
+    *typeahead.ROUTERS,
     *telemetry.ROUTERS,
     *links.ROUTERS,
 )
@@ -221,6 +226,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
         open_limiter(settings, producer, metrics) as limits,
+        open_suggester(settings) as suggesting,
         Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
         ClickLog(producer) as clicks,
         S3Objects.open(settings) as objects,
@@ -235,7 +241,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
-            readers={**readers, **own, "limiter-rules": limits.book},
+            readers={**readers, **own, **suggesting, "limiter-rules": limits.book},
             limiter=limits,
             replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
@@ -269,7 +275,7 @@ async def open_limiter(
     async with AsyncExitStack() as opened:
         opened.push_async_callback(counters.close)
         schemas = opened.enter_context(closing(RegistrySource(settings.registry.url)))
-        feed = await opened.enter_async_context(RulesFeed(settings.kafka, schemas))
+        feed = await opened.enter_async_context(Feed(RULES, settings.kafka, schemas, Rulebook()))
         log = await opened.enter_async_context(DecisionLog(producer, metrics.limits.dropped))
         yield Limiter(feed.book, Leases(counters), log, settings.limiter, metrics.limits.decided)
 

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problem import Problem, request_id
 from connectors.limiter.decisions import DecisionLog
-from connectors.limiter.rules_feed import Rulebook
+from connectors.limiter.rulebook import Rulebook
 from schemas.limiter.rules import NOBODY, Request, Rule
 from sinks.limiter.counters import Ask, Taken, Verdict
 from sinks.limiter.leases import Leases

@@ -23,6 +23,7 @@ SYSTEMS = (
     "payments",
     "telemetry",
     "webhooks",
+    "typeahead",
 )
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 

@@ -21,6 +21,7 @@ SYSTEMS = (
     "payments",
     "telemetry",
     "webhooks",
+    "typeahead",
 )
 
 

@@ -43,6 +43,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "alerts": Verb("alerts", "app", "Evaluate alert rules over the log, or over its past."),
         "limiter": Verb("limiter", "app", "Try a rate limit on the past; put lost counters back."),
         "pastes": Verb("pastes", "app", "Drop what the object store keeps and no paste needs."),
+        "typeahead": Verb("typeahead", "app", "Build the snapshot that suggestions come from."),
         "token": Verb("token", "app", "Issue a token for the local API."),
     },
     "The log": {

@@ -13,7 +13,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import ids, limiter, links, notifications, pastes, processes, webhooks
+from infra.demo import (
+    ids,
+    limiter,
+    links,
+    notifications,
+    pastes,
+    processes,
+    typeahead,
+    webhooks,
+)
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -137,6 +146,10 @@ def _pastes(scale: int, console: Console) -> tuple[list[Check], str]:
     return pastes.run(console, Home.default()), "source files in many languages"
 
 
+def _typeahead(scale: int, console: Console) -> tuple[list[Check], str]:
+    return typeahead.run(console, Home.default()), f"{typeahead.SEARCHES:,} searches"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
     "ids": _ids,
     "links": _links,
@@ -145,6 +158,7 @@ STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
     "pastes": _pastes,
     "payments": _payments,
     "webhooks": _webhooks,
+    "typeahead": _typeahead,
 }
 """Demos of systems that decide: what was compared, and what was done. One at a time, by name."""
 

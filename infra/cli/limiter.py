@@ -13,8 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from connectors.limiter.rules_feed import RulesFeed
+from connectors.feed import Feed
+from connectors.limiter.rulebook import Rulebook
 from infra.limiter import past
+from schemas.limiter.events import RULES
 from sinks.limiter.counters import Counters, counter
 from streams.limiter import replay
 from streams.runtime.avro import RegistrySource
@@ -73,7 +75,7 @@ async def _restore(settings: Settings) -> tuple[int, int]:
     counters = Counters.connect(url.get_secret_value(), TIMEOUT_S, cluster=settings.limiter.cluster)
     try:
         with closing(RegistrySource(settings.registry.url)) as schemas:
-            async with RulesFeed(settings.kafka, schemas) as feed:
+            async with Feed(RULES, settings.kafka, schemas, Rulebook()) as feed:
                 rules = feed.book.rules
         now_ms = await counters.now_ms()
         # A full bucket takes burst/limit windows; a slot is gone one part after its window.

@@ -19,6 +19,7 @@ from infra.grafana.systems import (
     pastes,
     payments,
     telemetry,
+    typeahead,
     webhooks,
 )
 
@@ -36,6 +37,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,
     "webhooks": webhooks.dashboard,
+    "typeahead": typeahead.dashboard,
 }
 
 

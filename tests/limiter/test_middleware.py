@@ -17,7 +17,7 @@ from api.auth import Principal
 from api.limiter import Limit, Limiter
 from api.responder import Responder
 from connectors.limiter.decisions import DecisionLog
-from connectors.limiter.rules_feed import Rulebook
+from connectors.limiter.rulebook import Rulebook
 from connectors.producer import Saturated
 from schemas.limiter.events import RULE_REMOVED, RULE_SET
 from schemas.limiter.rules import BadRule, Rule

@@ -1,8 +1,8 @@
-"""The rules in force, in every process that needs them: a fold of `limiter.rules` in memory.
+"""A compacted topic in memory, in every process that needs it: rules, a blocklist.
 
-One thread reads the compacted topic from its start and goes on reading; asking is a dictionary.
-While the log is away the rules stay as they were last read. A record that cannot be read is
-skipped and counted: the rule stays as it was, since no rule is worse than an old one.
+One thread reads the topic from its start and goes on reading; asking is a look at a `Book`. While
+the log is away the book stays as it was last read. A record that cannot be read is skipped and
+counted: what it is about stays as it was, since nothing is worse than something old.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from schemas.limiter.events import RULE_REMOVED, RULES
-from schemas.limiter.rules import BadRule, Request, Rule
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
 from streams.runtime.settings import Kafka
+from streams.runtime.topic import Topic
 
 POLL_S = 0.1
 RETRY_S = 1.0
@@ -31,36 +31,29 @@ START_TIMEOUT_S = 10.0
 log = structlog.get_logger()
 
 
-class Rulebook:
-    """Rules by id; `fold` changes it, everybody else asks. Safe between threads: the mapping is
-    replaced, never changed.
+class Book(ABC):
+    """What a topic says, and how far it is read. One thread folds, everybody else asks: whoever
+    derives from it replaces what it holds and never changes it.
     """
 
     def __init__(self) -> None:
-        self.rules: Mapping[str, Rule] = {}
+        self.complete = False
+        """Whether everything was read once that was there at the start."""
         self.unreadable = 0
         self._next: dict[tuple[str, int], int] = {}
 
+    @abstractmethod
     def fold(self, record: str, fields: Mapping[str, Any]) -> None:
-        """Take in one record of `limiter.rules`."""
-        if record == RULE_REMOVED.fullname:
-            self.rules = {k: v for k, v in self.rules.items() if k != fields["rule_id"]}
-            return
-        try:
-            rule = Rule.of(fields)
-        except BadRule as error:
-            self.skip(str(error))
-        else:
-            self.rules = {**self.rules, rule.rule_id: rule}
+        """Take in one record, by its full name."""
 
     def skip(self, reason: str) -> None:
         """Count what cannot be read."""
         self.unreadable += 1
-        log.warning("a rule cannot be read", reason=reason)
+        log.warning("a record cannot be read", book=type(self).__name__, reason=reason)
 
     def reached(self, topic: str, partition: int, next_offset: int) -> None:
         """Everything before `next_offset` is folded."""
-        self._next[topic, partition] = next_offset
+        self._next = {**self._next, (topic, partition): next_offset}
 
     def next(self, topic: str, partition: int) -> int:
         """The first offset not folded yet."""
@@ -70,33 +63,28 @@ class Rulebook:
         """The first offset not folded yet, by topic and partition."""
         return dict(self._next)
 
-    def about(self, request: Request) -> list[Rule]:
-        """The rules for a request, by id."""
-        if not self.rules:
-            return []
-        found = [rule for rule in self.rules.values() if rule.counts(request)]
-        return sorted(found, key=lambda rule: rule.rule_id)
+
+B = TypeVar("B", bound=Book)
 
 
-class RulesFeed:
-    """Keeps a `Rulebook` as new as the log. An async context manager: entering waits, bounded,
-    until all rules that were there are read, and goes on without them while the log is away.
+class Feed(Generic[B]):
+    """Keeps a `Book` as new as the log. An async context manager: entering waits, bounded, until
+    all that was there is read, and goes on without while the log is away (`Book.complete`).
     """
 
-    def __init__(
-        self, settings: Kafka, schemas: SchemaSource, book: Rulebook | None = None
-    ) -> None:
-        self.book = book or Rulebook()
+    def __init__(self, topic: Topic, settings: Kafka, schemas: SchemaSource, book: B) -> None:
+        self.book = book
+        self._topic = topic
         self._settings = settings
-        self._decoder = Decoder(RULES, schemas)
+        self._decoder = Decoder(topic, schemas)
         self._stopping = threading.Event()
         self._caught_up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="limiter-rules", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=topic.name, daemon=True)
 
     async def __aenter__(self) -> Self:
         self._thread.start()
         if not await asyncio.to_thread(self._caught_up.wait, START_TIMEOUT_S):
-            log.warning("the rules of the limiter are not read yet")
+            log.warning("a topic is not read yet", topic=self._topic.name)
         return self
 
     async def __aexit__(
@@ -112,21 +100,28 @@ class RulesFeed:
         while not self._stopping.is_set():
             try:
                 self._follow()
-            except Exception as error:  # whatever it is, the rules last read stay in force
-                log.warning("rules are not read", error=str(error), retry_s=RETRY_S)
+            except Exception as error:  # whatever it is, what was read last stays in force
+                log.warning(
+                    "a topic is not read",
+                    topic=self._topic.name,
+                    error=str(error),
+                    retry_s=RETRY_S,
+                )
                 self._stopping.wait(RETRY_S)
 
     def _follow(self) -> None:
-        consumer = kafka.consumer(self._settings, f"limiter-rules-{uuid.uuid4().hex}")
+        topic = self._topic
+        consumer = kafka.consumer(self._settings, f"{topic.name}-{uuid.uuid4().hex}")
         try:
             places = [
-                TopicPartition(RULES.name, partition, OFFSET_BEGINNING)
-                for partition in range(RULES.partitions)
+                TopicPartition(topic.name, partition, OFFSET_BEGINNING)
+                for partition in range(topic.partitions)
             ]
             ends = {at.partition: _end(consumer, at) for at in places}
             consumer.assign(places)
             while not self._stopping.is_set():
-                if all(self.book.next(RULES.name, at) >= end for at, end in ends.items()):
+                if all(self.book.next(topic.name, at) >= end for at, end in ends.items()):
+                    self.book.complete = True
                     self._caught_up.set()
                 self._take(consumer.consume(CONSUME_ROWS, timeout=POLL_S))
         finally:
@@ -151,7 +146,7 @@ class RulesFeed:
             partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None
-            self.book.reached(RULES.name, partition, offset + 1)
+            self.book.reached(self._topic.name, partition, offset + 1)
 
 
 def _end(consumer: Consumer, at: TopicPartition) -> int:

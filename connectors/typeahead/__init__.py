@@ -1,0 +1,1 @@
+"""The edge of typeahead: the blocklist, in every process that suggests."""

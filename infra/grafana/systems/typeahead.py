@@ -1,0 +1,54 @@
+"""Typeahead: what is searched for, what of it counts, and how soon suggestions come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.grafana.overview import behind, edge, flow, now, trouble
+from infra.grafana.panels import RATE, RATIO, SECONDS, fill, lines, page
+from infra.grafana.queries import quantile, rate, select_system
+
+
+def dashboard() -> Any:
+    """Dashboard `headrace-typeahead`."""
+    s, g = select_system("typeahead")
+    return fill(
+        page(
+            "headrace-typeahead",
+            "Headrace: typeahead",
+            "Searches in, suggestions out.",
+            clickhouse=False,
+            filters=False,
+        ),
+        ("Now", now(s, g)),
+        ("Suggestions", _suggestions(s)),
+        ("Edge", edge("typeahead")),
+        ("Flow", flow(s)),
+        ("Behind", behind(s, g)),
+        ("Trouble", trouble(s)),
+    )
+
+
+def _suggestions(s: str) -> list[Any]:
+    of = f'{s},agent="typeahead-counts"'
+    applied = rate("headrace_rows_total", "", f'{of},fate="applied"')
+    every = rate("headrace_rows_total", "", of)
+    refused = rate("headrace_rows_total", "fate", f'{of},fate!="applied"')
+    asked = 'route=~"/v1/(suggest|typeahead).*"'
+    requests = "http_server_request_duration_seconds"
+    return [
+        lines(
+            "Answer time",
+            SECONDS,
+            (quantile(0.5, requests, "route", asked), "p50 {{route}}"),
+            (quantile(0.99, requests, "route", asked), "p99 {{route}}"),
+        ),
+        lines(
+            "Searches",
+            RATE,
+            (applied, "that count"),
+            (refused, "{{fate}}"),
+            about="filtered: half a word, found nothing, or said before by the same person.",
+        ),
+        lines("Share that counts", RATIO, (f"{applied} / {every}", "applied")),
+    ]
