@@ -27,7 +27,17 @@ from api.limiter import Limit, Limiter
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, ids, leaderboard, limiter, links, notifications, payments, telemetry
+from api.routes import (
+    ads,
+    feed,
+    ids,
+    leaderboard,
+    limiter,
+    links,
+    notifications,
+    payments,
+    telemetry,
+)
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
@@ -47,6 +57,7 @@ from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
+from sinks.feed.reader import FeedReader
 from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
 from sinks.limiter import DECIDED, DecidedReader
@@ -73,6 +84,8 @@ ROUTERS = (
     ads.writes,
     ads.router,
     *ids.ROUTERS,
+    feed.writes,
+    feed.router,
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
@@ -268,6 +281,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
+            "feed": await opened.enter_async_context(FeedReader.open(settings)),
             "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
             "limiter": decided,

@@ -130,6 +130,18 @@ local function expire_boards(name, boards, budget)
   end
 end
 
+-- A member is the text of its origin, a comma and the text of its id; no text begins another.
+local function withdraw(name, feed, origins)
+  local key, gone = prefix .. 'f:' .. name .. ':' .. feed, {}
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    for _, origin in ipairs(origins) do
+      if string.sub(member, 1, #origin) == origin then gone[#gone + 1] = member end
+    end
+  end
+  chunked('ZREM', key, gone)
+  if redis.call('EXISTS', key) == 0 then redis.call('ZREM', prefix .. 'b:' .. name, feed) end
+end
+
 local apply = {
   upsert = function(op)
     local _, name, buckets, times, rows = unpack(op)
@@ -154,6 +166,19 @@ local apply = {
   unrank = function(op)
     for _, member in ipairs(op[3]) do unrank(op[2], member) end
   end,
+  insert = function(op)
+    local _, name, feeds, times, rows, most = unpack(op)
+    for i, feed in ipairs(feeds) do
+      local key = prefix .. 'f:' .. name .. ':' .. feed
+      chunked('ZADD', key, rows[i])
+      redis.call('ZREMRANGEBYRANK', key, 0, -most - 1)
+    end
+    index('f:', name, feeds, times)
+  end,
+  withdraw = function(op)
+    local _, name, feeds, origins = unpack(op)
+    for i, feed in ipairs(feeds) do withdraw(name, feed, origins[i]) end
+  end,
   expire = function(op)
     local _, name, kind, cutoff = unpack(op)
     local old = redis.call('ZRANGEBYSCORE', prefix .. 'b:' .. name, '-inf', '(' .. cutoff,
@@ -174,6 +199,12 @@ local operations = cmsgpack.unpack(ARGV[5])
 for _, op in ipairs(operations) do
   local wrong = typed(prefix .. 'b:' .. op[2], 'zset') or typed(prefix .. 'tables', 'set')
   if wrong then return wrong end
+  if op[1] == 'insert' or op[1] == 'withdraw' then
+    for _, feed in ipairs(op[3]) do
+      wrong = typed(prefix .. 'f:' .. op[2] .. ':' .. feed, 'zset')
+      if wrong then return wrong end
+    end
+  end
   if op[1] == 'upsert' or op[1] == 'delete' or op[1] == 'rank' then
     local kind = op[1] == 'rank' and 'm:' or 't:'
     for _, bucket in ipairs(op[3]) do
