@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -29,8 +30,9 @@ READ_TIMEOUT_S = 90.0
 
 
 @contextmanager
-def worker(folder: Path, *agents: str) -> Iterator[None]:
-    """`python -m streams` with these agents until the end; it has joined its groups by then.
+def worker(folder: Path, *agents: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`python -m streams` with these agents until the end, or until the test kills it; it has
+    joined its groups by then.
 
     Its journals and scrape target are in `folder`, so that it is beside any other worker.
     """
@@ -51,8 +53,8 @@ def worker(folder: Path, *agents: str) -> Iterator[None]:
         )
     try:
         _await_ready(process, port, log)
-        yield
-        assert process.poll() is None, log.read_text()[-4_000:]
+        yield process
+        assert process.poll() in (None, -signal.SIGKILL), log.read_text()[-4_000:]
     finally:
         process.terminate()
         try:

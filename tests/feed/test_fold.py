@@ -8,36 +8,14 @@ from typing import Any
 import pytest
 
 from sinks import feed as store
-from sinks.drivers.memory import MemorySink, MemoryStore
-from streams.feed import SYSTEM
-from streams.feed.fold import FanOut
 from streams.runtime.settings import Feed
-from streams.runtime.sink import ReadModel
 from streams.runtime.testing import Harness, assert_replay_deterministic
-from tests.feed.oracle import Oracle
+from tests.feed.few import BODIES, FEEDS, FEW, memory, oracle
 from tests.feed.people import HOUR_MS, NOON_MS, follow, life, opened, post, relate, remove
 
-HOME, BODIES = SYSTEM.projections
+pytestmark = pytest.mark.usefixtures("few")
+
 TABLES = [table.name for table in store.HOME.tables]
-FEEDS, OUTBOX = replace(store.FEEDS, entries_max=12), replace(store.OUTBOX, entries_max=5)
-LIMITS = Feed(followers_max=4, active_days=1)
-FEW = replace(
-    HOME,
-    fold=FanOut(lambda: LIMITS),
-    model=ReadModel("few", (FEEDS, OUTBOX, *store.HOME.tables[2:])),
-)
-"""So that everything happens among few people, and feeds and outboxes overflow."""
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "FEEDS", FEEDS)
-    monkeypatch.setattr(store, "OUTBOX", OUTBOX)
-    monkeypatch.setattr("streams.feed.fold._SLACK", 10)
-
-
-def memory(model: ReadModel) -> MemorySink:
-    return MemorySink(model, MemoryStore())
 
 
 def folded(*rows: Any, projection: Any = FEW, cuts: tuple[int, ...] = ()) -> Harness:
@@ -59,12 +37,12 @@ def stored(harness: Harness, table: str) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("seed", range(12))
 def test_feeds_are_those_of_the_oracle(seed: int) -> None:
     rows = life(seed, 400)
-    oracle = Oracle(LIMITS, FEEDS.entries_max, OUTBOX.entries_max).fold(rows)
-    assert oracle.wide
+    expected = oracle().fold(rows)
+    assert expected.wide
     for cuts in ((), (1, 7, 90)):
         harness = folded(*rows, cuts=cuts)
         for table in TABLES:
-            assert stored(harness, table) == oracle.stored(table), table
+            assert stored(harness, table) == expected.stored(table), table
         assert harness.counts["applied"] + harness.counts["duplicate"] == 400
 
 
