@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import ids, limiter, links, notifications, processes
+from infra.demo import feed, ids, limiter, links, notifications, processes
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -125,11 +125,16 @@ def _ids(scale: int, console: Console) -> tuple[list[Check], str]:
     return ids.run(console, Home.default()), f"{ids.IDS:,} ids"
 
 
+def _feed(scale: int, console: Console) -> tuple[list[Check], str]:
+    return feed.run(console, Home.default()), "two days of departures"
+
+
 def _links(scale: int, console: Console) -> tuple[list[Check], str]:
     return links.run(console, Home.default()), "the clicks of a web server's log"
 
 
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "feed": _feed,
     "ids": _ids,
     "links": _links,
     "limiter": _limiter,

@@ -14,7 +14,7 @@ from streams.runtime.sink import Changes, Delete, Upsert
 
 
 class KeepPosts:
-    """The fold of posts. It has no state: an id is published once, and removed after that."""
+    """Posts as they are shown, until they are removed. An id is published once, and removed after."""
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
         return None

@@ -61,7 +61,9 @@ class Told:
 
 
 class FanOut:
-    """The fold of feeds; see the module."""
+    """Posts go into the feeds of active followers, as columns; follows fill feeds, unfollows empty
+    them.
+    """
 
     def __init__(self, limits: Callable[[], Feed]) -> None:
         self._limits = limits

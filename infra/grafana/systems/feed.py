@@ -1,9 +1,10 @@
-"""Feed: what becomes of events, beside the questions of every system."""
+"""The news feed: what is decided and what goes into feeds, beside every system's questions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, trouble
 from infra.grafana.panels import RATE, RATIO, fill, lines, page
 from infra.grafana.queries import rate, select_system
@@ -16,12 +17,13 @@ def dashboard() -> Any:
         page(
             "headrace-feed",
             "Headrace: feed",
-            "Events: how many, how soon they count, and which do not.",
+            "Posts and follows: decided, put into feeds, read.",
             clickhouse=False,
             filters=False,
         ),
         ("Now", now(s, g)),
-        ("Events", _events(s)),
+        ("Fan-out", _fan_out(s)),
+        ("Decisions", decisions(s)),
         ("Edge", edge("feed")),
         ("Flow", flow(s)),
         ("Behind", behind(s, g)),
@@ -29,12 +31,15 @@ def dashboard() -> Any:
     )
 
 
-def _events(s: str) -> list[Any]:
-    applied = rate("headrace_rows_total", "", f'{s},fate="applied"')
-    every = rate("headrace_rows_total", "", s)
-    refused = rate("headrace_rows_total", "fate", f'{s},fate!="applied"')
+def _fan_out(s: str) -> list[Any]:
+    of = f'{s},agent="feed-home"'
+    applied = rate("headrace_rows_total", "", f'{of},fate="applied"')
+    repeats = rate("headrace_rows_total", "", f'{of},fate="duplicate"')
     return [
-        lines("Events applied", RATE, (applied, "applied")),
-        lines("Events not applied", RATE, (refused, "{{fate}}")),
-        lines("Share applied", RATIO, (f"{applied} / {every}", "applied")),
+        lines("Posts and changes put into feeds", RATE, (applied, "applied")),
+        lines(
+            "Follows that change nothing",
+            RATIO,
+            (f"{repeats} / ({applied} + {repeats})", "of all"),
+        ),
     ]
