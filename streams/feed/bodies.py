@@ -14,7 +14,7 @@ from streams.runtime.sink import Changes, Delete, Upsert
 
 
 class KeepPosts:
-    """Posts as they are shown, until they are removed. An id is published once, and removed after."""
+    """Posts as they are shown, until they are removed. An id is published once, then removed."""
 
     def start(self, stored: Mapping[str, pl.DataFrame]) -> None:
         return None

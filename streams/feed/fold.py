@@ -28,6 +28,8 @@ from streams.runtime.sink import Changes
 
 _SLACK: Final = 10_000
 """Rows that the outbox may have too many before it is trimmed."""
+_CHUNKS_MAX: Final = 64
+"""Many small pieces of a frame are slow to look through, and to join them is slow each time."""
 ENTRY = ("user", "author", "post_id", "time_ms", "at")
 
 
@@ -59,6 +61,15 @@ class Told:
             graph.placed(batch.of(FEED_OPENED.fullname), "user"),
         )
 
+    def about(self, follows: pl.DataFrame) -> pl.Series:
+        """Which follows a row of the batch may have to do with, so that nothing else looks at all
+        of them.
+        """
+        authors = pl.concat([self.posts["author"], self.relations["author"]]).unique()
+        author = pl.col("author").is_in(authors.implode())
+        user = pl.col("user").is_in(self.opened["user"].unique().implode())
+        return follows.select(author | user).to_series()
+
 
 class FanOut:
     """Posts go into the feeds of active followers, as columns; follows fill feeds, unfollows empty
@@ -76,21 +87,25 @@ class FanOut:
 
     def fold(self, state: State, batch: Batch) -> tuple[State, Outcome]:
         told = Told.of(batch)
-        turned = graph.turns(told.relations, state.follows)
-        spans = graph.spans(state.follows, turned)
-        new_wide = graph.widened(state.follows, turned, state.wide, self._limits().followers_max)
+        asked = told.about(state.follows)
+        near = state.follows.filter(asked)
+        turned = graph.turns(told.relations, near)
+        spans = graph.spans(near, turned)
+        new_wide = graph.widened(near, turned, state.wide, self._limits().followers_max)
         wide = pl.concat([state.wide, new_wide])
-        wanted = self._wanted(told, turned, spans, wide)
-        filled = _filled(wanted, state.outbox, told.posts)
+        filled = _filled(self._wanted(told, turned, spans, wide), state.outbox, told.posts)
         entries = pl.concat([self._pushed(told, spans, wide), filled])
-        follows = _standing(state.follows, spans, turned, told.opened)
+        left = graph.standing(spans, told.opened)
         changed = [
             *changes.feeds(entries, turned),
             *changes.outbox(told.posts),
-            *changes.follows(follows, turned, told.opened),
+            *changes.follows(left, turned, told.opened),
             *changes.hidden(told.relations),
             *changes.wide(new_wide),
         ]
+        follows = state.follows
+        if turned.height or told.opened.height:
+            follows = pl.concat([follows.filter(~asked), left], rechunk=True)
         state = _after(state, follows, wide, told.posts)
         return state, Outcome(changed, _fates(batch, told, turned))
 
@@ -153,22 +168,9 @@ def _after(state: State, follows: pl.DataFrame, wide: pl.DataFrame, posts: pl.Da
         if outbox.height > 2 * trimmed + _SLACK:
             outbox = _newest(outbox, "author")
             trimmed = outbox.height
+        elif outbox.n_chunks() > _CHUNKS_MAX:
+            outbox = outbox.rechunk()
     return State(follows, wide.with_columns(_BEFORE.alias("wide_at")), outbox, trimmed)
-
-
-def _standing(
-    follows: pl.DataFrame, spans: pl.DataFrame, turned: pl.DataFrame, opened: pl.DataFrame
-) -> pl.DataFrame:
-    """Who follows whom after the batch, and when they were last there."""
-    if turned.is_empty() and opened.is_empty():
-        return follows
-    last = opened.group_by("user").agg(pl.col("clock").max())
-    return (
-        spans.filter(pl.col("until") == NEVER)
-        .join(last, on="user", how="left")
-        .select(*PAIR, pl.max_horizontal("seen_ms", "clock").alias("seen_ms"))
-        .select(follows.columns)
-    )
 
 
 def _fates(batch: Batch, told: Told, turned: pl.DataFrame) -> dict[str, int]:

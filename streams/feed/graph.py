@@ -71,6 +71,14 @@ def widened(
     )
 
 
+def standing(stretches: pl.DataFrame, opened: pl.DataFrame) -> pl.DataFrame:
+    """The follows that are left after the batch, as `store.FOLLOWS` has them."""
+    last = opened.group_by("user").agg(pl.col("clock").max())
+    seen_ms = pl.max_horizontal("seen_ms", "clock").alias("seen_ms")
+    left = stretches.filter(pl.col("until") == NEVER).join(last, on="user", how="left")
+    return left.select("user", "author", seen_ms)
+
+
 def seen(asked: pl.DataFrame, opened: pl.DataFrame) -> pl.DataFrame:
     """`asked` (`user, at, seen_ms` and more) with `seen_ms` as it was just before `at`."""
     if opened.is_empty():
