@@ -152,7 +152,7 @@ async def remove(
     return await ask(services, asked, events.COMMANDS, events.REMOVE_POST.name, row)
 
 
-def _changing(change: events.RelationChange, says: str) -> Callable[..., Awaitable[Response]]:
+def _changing(change: events.RelationChange) -> Callable[..., Awaitable[Response]]:
     """The route that changes a relation so."""
 
     async def route(
@@ -165,20 +165,21 @@ def _changing(change: events.RelationChange, says: str) -> Callable[..., Awaitab
         row = events.ChangeRelation(user, principal.subject, change, _time(event_time))
         return await ask(services, asked, events.COMMANDS, events.CHANGE_RELATION.name, row)
 
-    route.__name__, route.__doc__ = change, says
     return route
 
 
-_RELATIONS: tuple[tuple[str, str, events.RelationChange, str], ...] = (
-    ("PUT", "follows", "followed", "Follow someone: their newest posts come into your feed."),
-    ("DELETE", "follows", "unfollowed", "Follow someone no longer: their posts leave your feed."),
-    ("PUT", "mutes", "muted", "Mute someone: you follow them, and do not see them."),
-    ("DELETE", "mutes", "unmuted", "Mute someone no longer."),
-    ("PUT", "blocks", "blocked", "Block someone: neither sees the other, you follow no longer."),
-    ("DELETE", "blocks", "unblocked", "Block someone no longer."),
+_RELATIONS: tuple[tuple[str, str, str, events.RelationChange, str], ...] = (
+    ("PUT", "follows", "follow", "followed", "Their newest posts come into your feed."),
+    ("DELETE", "follows", "unfollow", "unfollowed", "Their posts leave your feed."),
+    ("PUT", "mutes", "mute", "muted", "You follow them, if you do, and do not see them."),
+    ("DELETE", "mutes", "unmute", "unmuted", "You see them again."),
+    ("PUT", "blocks", "block", "blocked", "Neither sees the other; you follow them no longer."),
+    ("DELETE", "blocks", "unblock", "unblocked", "You see each other again."),
 )
-for _method, _relation, _change, _says in _RELATIONS:
-    writes.add_api_route(f"/{_relation}/{{user}}", _changing(_change, _says), methods=[_method])
+for _method, _relation, _verb, _change, _says in _RELATIONS:
+    _route = _changing(_change)
+    _route.__name__, _route.__doc__ = _verb, _says
+    writes.add_api_route(f"/{_relation}/{{user}}", _route, methods=[_method])
 
 router = APIRouter(
     prefix="/v1",
