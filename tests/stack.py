@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from api.app import create_app, open_services
 from api.auth import SCOPES
 from api.issuer import DevIssuer
+from infra.local.ports import free_port
 from schemas.apply import apply
 from streams.runtime.metrics import Metrics
 from streams.runtime.settings import Settings, home
@@ -40,9 +40,7 @@ def worker(folder: Path, *agents: str) -> Iterator[subprocess.Popen[bytes]]:
     stack = home() / "stack.json"
     if stack.is_file():
         shutil.copy(stack, folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = folder / "worker.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

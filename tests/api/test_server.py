@@ -21,6 +21,7 @@ import pytest
 
 from api.auth import READ, WRITE
 from api.issuer import DevIssuer
+from infra.local.ports import free_port
 from schemas.apply import apply
 from streams.runtime import settings
 from streams.runtime.settings import Settings
@@ -30,11 +31,6 @@ pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW_SOCKETS = 200
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
