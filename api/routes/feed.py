@@ -219,7 +219,7 @@ async def page(
         Literal["newest", "ranked"],
         Query(description="`ranked` puts posts of one author apart, and ends after 200."),
     ] = "newest",
-    cursor: Annotated[str | None, Query(max_length=1_024, description="`next` of a page.")] = None,
+    cursor: Annotated[str | None, Query(max_length=4_096, description="`next` of a page.")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="Posts of a page.")] = 20,
 ) -> Asked:
     """Dependency: the page that is wanted."""
