@@ -2,8 +2,9 @@
 
 The flights are real. An airport follows every aircraft that left for it on the first day; on the
 next two days these post each of their departures. Some airports unfollow or mute one, some posts
-are removed; then the store of feeds is emptied, and a month later, when nobody has read for long,
-the aircraft post again. Every feed is compared with a recount of the flights in plain Python.
+are removed, and all feeds are read, by airports that by the log's clock were away for years. Then
+the store of feeds is emptied, and the aircraft post what they did a month later. Every feed is
+compared with a recount of the flights in plain Python.
 """
 
 from __future__ import annotations
