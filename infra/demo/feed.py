@@ -121,6 +121,7 @@ class Sky:
         self._issuer = DevIssuer(home.root / "keys", settings.api.issuer, settings.api.audience)
         self._client = httpx.Client(base_url=url, timeout=60)
         self._run = uuid.uuid4().hex[:6]
+        self._tokens: dict[str, str] = {}
         self._written: dict[str, int] = {}
         self.recount = Recount()
 
@@ -193,8 +194,9 @@ class Sky:
     def _ask(
         self, who: str, method: str, path: str, after: str = "", **sent: Any
     ) -> httpx.Response:
-        token = self._issuer.token(self._name(who), [READ, WRITE], 3_600)
-        headers = {"Authorization": f"Bearer {token}", "Prefer": "wait=10"}
+        if who not in self._tokens:
+            self._tokens[who] = self._issuer.token(self._name(who), [READ, WRITE], 3_600)
+        headers = {"Authorization": f"Bearer {self._tokens[who]}", "Prefer": "wait=10"}
         if after:
             headers["Headrace-After"] = after
         until_s = time.monotonic() + PATIENCE_S

@@ -34,7 +34,7 @@ entries = st.lists(
 gone = st.lists(st.tuples(st.sampled_from(["u", "v,"]), st.sampled_from(NAMES)), max_size=3)
 script = st.lists(st.tuples(entries, gone), max_size=5)
 several = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
