@@ -29,6 +29,7 @@ from api.positions import Waiting
 from api.responder import Responder
 from api.routes import (
     ads,
+    feed,
     ids,
     leaderboard,
     limiter,
@@ -66,6 +67,7 @@ from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
+from sinks.feed.reader import FeedReader
 from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
 from sinks.limiter import DECIDED, DecidedReader
@@ -96,6 +98,8 @@ ROUTERS = (
     ads.writes,
     ads.router,
     *ids.ROUTERS,
+    feed.writes,
+    feed.router,
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
@@ -312,6 +316,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
+            "feed": await opened.enter_async_context(FeedReader.open(settings)),
             "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
             "limiter": decided,

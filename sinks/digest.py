@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from sinks.drivers.rows import encoded
-from streams.runtime.sink import Ranking, Sink, Table
+from streams.runtime.sink import Ranking, Shape, Sink
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def _sizeable(frames: Iterator[pl.DataFrame], rows_min: int = 10_000) -> Iterato
         yield pl.concat(held)
 
 
-def _texts(sink: Sink, version: int, table: Table | Ranking, partition: int) -> pl.DataFrame:
-    key = table.key if isinstance(table, Table) else [*table.board, table.member]
+def _texts(sink: Sink, version: int, table: Shape, partition: int) -> pl.DataFrame:
+    key = [*table.board, table.member] if isinstance(table, Ranking) else list(table.key)
     values = [c for c in table.columns if c not in key]
     parts = [
         pl.DataFrame({"key": encoded(frame, key), "values": encoded(frame, values)})

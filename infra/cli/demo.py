@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.demo import (
+    feed,
     ids,
     limiter,
     links,
@@ -134,6 +135,10 @@ def _ids(scale: int, console: Console) -> tuple[list[Check], str]:
     return ids.run(console, Home.default()), f"{ids.IDS:,} ids"
 
 
+def _feed(scale: int, console: Console) -> tuple[list[Check], str]:
+    return feed.run(console, Home.default()), "two days of departures"
+
+
 def _links(scale: int, console: Console) -> tuple[list[Check], str]:
     return links.run(console, Home.default()), "the clicks of a web server's log"
 
@@ -151,6 +156,7 @@ def _typeahead(scale: int, console: Console) -> tuple[list[Check], str]:
 
 
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "feed": _feed,
     "ids": _ids,
     "links": _links,
     "limiter": _limiter,

@@ -12,7 +12,7 @@ from api.app import document
 from schemas.catalog import topics_of
 from streams import catalog
 from streams.runtime.projection import Projection, System
-from streams.runtime.sink import Ranking, Table
+from streams.runtime.sink import Ranking, Shape, Timeline
 from streams.runtime.topic import Topic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,9 +114,11 @@ def _projection(projection: Projection) -> list[str]:
     return [*lines, ""]
 
 
-def _columns(table: Table | Ranking) -> tuple[str, str]:
+def _columns(table: Shape) -> tuple[str, str]:
     if isinstance(table, Ranking):
         return ", ".join((*table.board, table.member)), "score, reached_ms (ordered)"
+    if isinstance(table, Timeline):
+        return ", ".join(table.key), f"time_ms (the newest {table.entries_max:,} of each feed)"
     return ", ".join(table.key), ", ".join(table.values)
 
 

@@ -9,13 +9,16 @@ import polars as pl
 
 from streams.runtime.sink import (
     Delete,
+    Insert,
     Rank,
     Ranking,
     ReadModel,
+    Shape,
     SinkRejected,
-    Table,
+    Timeline,
     Unrank,
     Upsert,
+    Withdraw,
     Write,
 )
 
@@ -50,12 +53,22 @@ def check(model: ReadModel, write: Write) -> None:
                 _ranked(ranking, rows)
             case Unrank(ranking, _):
                 _owned(model, ranking)
+            case Insert(timeline, rows):
+                _owned(model, timeline)
+                _typed(timeline.name, rows, timeline.columns)
+                _whole(timeline.name, rows, timeline.columns)
+                _timed(timeline, rows)
+            case Withdraw(timeline, rows):
+                _owned(model, timeline)
+                wanted = {**timeline.feed, timeline.origin: pl.String}
+                _typed(timeline.name, rows, wanted)
+                _whole(timeline.name, rows, wanted)
     for name in write.expire_before_ms:
         if model.table(name).time is None:
             raise SinkRejected(f"{name} has no time column, so its rows cannot expire")
 
 
-def _owned(model: ReadModel, table: Table | Ranking) -> None:
+def _owned(model: ReadModel, table: Shape) -> None:
     if table not in model.tables:
         raise SinkRejected(f"{table.name} is not a table of {model.name}")
 
@@ -88,3 +101,8 @@ def _ranked(ranking: Ranking, rows: pl.DataFrame) -> None:
         raise SinkRejected(f"{ranking.name} holds a board and member twice in one change")
     if not rows["reached_ms"].is_between(-REACHED_MAX, REACHED_MAX).all():
         raise SinkRejected(f"{ranking.name}.reached_ms lies beyond ±2**52 ms")
+
+
+def _timed(timeline: Timeline, rows: pl.DataFrame) -> None:
+    if not rows["time_ms"].is_between(-REACHED_MAX, REACHED_MAX).all():
+        raise SinkRejected(f"{timeline.name}.time_ms lies beyond ±2**52 ms")

@@ -15,20 +15,22 @@ from typing import Any
 import polars as pl
 
 from sinks.drivers.check import SCORE_MAX, check
-from sinks.drivers.rows import supported
+from sinks.drivers.rows import encoded, supported
 from streams.runtime.position import Position
 from streams.runtime.sink import (
     Changes,
     Delete,
     FenceRefused,
+    Insert,
     Rank,
-    Ranking,
     RankMerge,
     ReadModel,
+    Shape,
     SinkUnavailable,
-    Table,
+    Timeline,
     Unrank,
     Upsert,
+    Withdraw,
     Write,
 )
 
@@ -237,8 +239,30 @@ class _Staged:
                 named = set(members)
                 keys = [k for k in self._keys(ranking.name) if k[-1] in named]
                 self._of(ranking.name).update(dict.fromkeys(keys))
+            case Insert(timeline, rows):
+                self._insert(timeline, rows)
+            case Withdraw(timeline, rows):
+                out = set(rows.select(*timeline.feed, timeline.origin).iter_rows())
+                keys = [k for k in self._keys(timeline.name) if k[:-1] in out]
+                self._of(timeline.name).update(dict.fromkeys(keys))
 
-    def expire(self, table: Table | Ranking, cutoff_ms: int) -> None:
+    def _insert(self, timeline: Timeline, rows: pl.DataFrame) -> None:
+        """Put entries in, feed by feed, and keep the newest."""
+        held = self._of(timeline.name)
+        width = len(timeline.feed)
+        held.update({r[:-1]: r[-1:] for r in rows.select(*timeline.columns).iter_rows()})
+        fed = set(rows.select(*timeline.feed).iter_rows())
+        keys = [k for k in self._keys(timeline.name) if k[:width] in fed]
+        frame = pl.DataFrame(keys, schema=timeline.key, orient="row")
+        texts = encoded(frame, (timeline.origin, timeline.entry)).to_list()
+        feeds: dict[Key, list[tuple[int, bytes, Key]]] = {}
+        for key, text in zip(keys, texts, strict=True):
+            (time_ms,) = self._get(timeline.name, key) or (0,)
+            feeds.setdefault(key[:width], []).append((time_ms, text.encode(), key))
+        for entries in feeds.values():
+            held.update(dict.fromkeys(e[2] for e in sorted(entries)[: -timeline.entries_max]))
+
+    def expire(self, table: Shape, cutoff_ms: int) -> None:
         """Forget the rows before the cutoff."""
         at = list(table.columns).index(str(table.time))
         keys = [k for k in self._keys(table.name) if k[at] < cutoff_ms]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+import orjson
 import polars as pl
 import redis.asyncio
 from redis.exceptions import NoScriptError
@@ -23,7 +24,7 @@ from sinks.drivers.redis.errors import translated
 from sinks.drivers.redis.scripts import Script
 from sinks.drivers.rows import decoded, encoded
 from streams.runtime.position import Position, applied
-from streams.runtime.sink import Ranking, ReadModel, Table
+from streams.runtime.sink import Ranking, ReadModel, Table, Timeline
 from streams.runtime.topic import Topic
 
 LIVE_MS = 500
@@ -41,6 +42,19 @@ class Ranked:
     member: str
     score: int
     reached_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a timeline."""
+
+    time_ms: int
+    origin: str
+    entry: str
+
+    def order(self) -> tuple[int, bytes]:
+        """Ascending, the order in which the store has them, oldest first."""
+        return self.time_ms, orjson.dumps([self.origin, self.entry])[1:-1]
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,7 @@ class RedisReader:
         """All rows of these buckets, as `bucket`, in one round trip."""
         shape = self.model.table(table)
         if not isinstance(shape, Table):
-            raise TypeError(f"{table} is a ranking: read it with top, rank or around")
+            raise TypeError(f"{table} is no table: read it with top, rank, around or newest")
         now = await self._now()
         names = _names(buckets, {c: shape.key[c] for c in shape.bucket})
         wanted = [
@@ -129,6 +143,44 @@ class RedisReader:
             sources += [p] * (len(texts) - len(sources))
         rows = decoded(texts, shape.columns)
         return rows.with_columns(pl.Series("_partition", sources, pl.Int32))
+
+    async def newest(
+        self,
+        timeline: str,
+        feeds: Sequence[Mapping[str, Any]],
+        limit: int,
+        before: Entry | None = None,
+        partition: int | None = None,
+    ) -> list[Entry]:
+        """The newest entries of these feeds together, newest first and none twice, of one or all
+        log partitions. `before` is the cursor: the last entry that is not wanted any more, which
+        need not be there; so a page stays where it is when newer entries come.
+        """
+        shape = self.model.table(timeline)
+        if not isinstance(shape, Timeline):
+            raise TypeError(f"{timeline} is no timeline: read it with bucket, top, rank or around")
+        now = await self._now()
+        names = [
+            f"{self._prefix(now, p)}f:{timeline}:{feed}"
+            for feed in _names(feeds, shape.feed)
+            for p in (now.partitions if partition is None else (partition,))
+        ]
+        most = "+inf" if before is None else f"({before.time_ms}"
+        asked: list[tuple[Any, ...]] = [
+            ("zrevrangebyscore", name, most, "-inf", 0, limit, True) for name in names
+        ]
+        if before is not None:  # entries of the cursor's millisecond, those behind it among them
+            at = before.time_ms
+            asked += [("zrangebyscore", name, at, at, None, None, True) for name in names]
+        found = {
+            Entry(int(time_ms), *orjson.loads(b"[" + text + b"]"))
+            for entries in await self._pipelined(asked)
+            for text, time_ms in entries
+        }
+        order = sorted(found, key=Entry.order, reverse=True)
+        if before is not None:
+            order = [entry for entry in order if entry.order() < before.order()]
+        return order[:limit]
 
     async def count(self, ranking: str, board: Mapping[str, Any]) -> int:
         """Members of a board."""

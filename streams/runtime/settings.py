@@ -140,6 +140,20 @@ class Pastes(_Part):
     """A content up to so long goes into the log unless it is to vanish; 0: none ever does."""
 
 
+class Feed(_Part):
+    """The news feed. Feeds are folded by these, so another value wants a rebuild of `feed-home`."""
+
+    followers_max: int = 10_000
+    """With more followers an author's posts are not pushed to feeds but fetched by readers."""
+    active_days: int = 14
+    """Who has not read for so long is left out, and their feed filled when they come back."""
+
+    @property
+    def active_ms(self) -> int:
+        """The same in milliseconds."""
+        return self.active_days * 24 * 3_600_000
+
+
 class ApiLimits(_Part):
     """What one request, one client and all of them together may take of the API."""
 
@@ -204,6 +218,7 @@ class Settings(BaseSettings):
     ids: Ids = Ids()
     links: Links = Links()
     pastes: Pastes = Pastes()
+    feed: Feed = Feed()
     api: Api = Api()
     limiter: Limiter = Limiter()
     log_level: str = "INFO"

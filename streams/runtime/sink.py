@@ -72,15 +72,55 @@ class Ranking:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """Feeds of entries by time, newest first, each cut to its newest `entries_max`. `feed` columns
+    name the feed; an entry has an id and an `origin`, by which it can be withdrawn. Entries of one
+    `time_ms`, which lies within ±2**52, stand in the order of the text of origin and id.
+
+    What was cut off never comes back, so what is stored depends on the order of changes, never on
+    how insertions between two withdrawals were grouped.
+    """
+
+    name: str
+    feed: Mapping[str, Any]
+    origin: str
+    entry: str
+    entries_max: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What identifies an entry: the columns of its feed, origin and id."""
+        return {**self.feed, self.origin: pl.String, self.entry: pl.String}
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the key, and `time_ms`."""
+        return {**self.key, "time_ms": pl.Int64}
+
+    @property
+    def bucket(self) -> tuple[str, ...]:
+        """What is stored and read together: a feed."""
+        return tuple(self.feed)
+
+    @property
+    def time(self) -> None:
+        """Entries go by number, not by age."""
+        return None
+
+
+Shape = Table | Ranking | Timeline
+
+
+@dataclass(frozen=True)
 class ReadModel:
     """A named set of tables in one store. The name is also agent, consumer group, key prefix
     and metric label, for example `ads-windows`.
     """
 
     name: str
-    tables: tuple[Table | Ranking, ...]
+    tables: tuple[Shape, ...]
 
-    def table(self, name: str) -> Table | Ranking:
+    def table(self, name: str) -> Shape:
         """The table of that name; KeyError names what there is."""
         for table in self.tables:
             if table.name == name:
@@ -121,7 +161,25 @@ class Unrank:
     members: Sequence[str]
 
 
-Changes = Upsert | Delete | Rank | Unrank
+@dataclass(frozen=True)
+class Insert:
+    """Put these entries into their feeds, then cut each to its newest. All columns; an entry that
+    is there already gets the new time.
+    """
+
+    timeline: Timeline
+    rows: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """Take all entries of an origin out of a feed (frame of the feed columns and the origin)."""
+
+    timeline: Timeline
+    rows: pl.DataFrame
+
+
+Changes = Upsert | Delete | Rank | Unrank | Insert | Withdraw
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,15 @@ from sinks.drivers.redis.pack import packed
 from sinks.drivers.redis.scripts import REGISTER, SEAL, WRITE
 from sinks.drivers.rows import decoded, supported
 from streams.runtime.position import Position
-from streams.runtime.sink import FenceRefused, Ranking, ReadModel, Table, Write
+from streams.runtime.sink import (
+    FenceRefused,
+    Ranking,
+    ReadModel,
+    Shape,
+    Table,
+    Timeline,
+    Write,
+)
 
 Client = redis.Redis | RedisCluster
 
@@ -195,9 +203,15 @@ class RedisSink:
             found |= {(t.decode(), partition): Position.decode(p) for t, p in stored.items()}
         return found
 
-    def _row_texts(self, prefix: str, shape: Table | Ranking, since_ms: float) -> Iterator[bytes]:
+    def _row_texts(self, prefix: str, shape: Shape, since_ms: float) -> Iterator[bytes]:
         kind = "t" if isinstance(shape, Table) else "m"
         for buckets in _pages(self._buckets(prefix, shape.name, since_ms), _PAGE):
+            if isinstance(shape, Timeline):
+                feeds = self._places(_names(prefix, "f", shape.name, buckets))
+                for feed, entries in zip(buckets, feeds, strict=True):
+                    for entry, time_ms in entries:
+                        yield b",".join([feed, entry, b"%d" % time_ms])
+                continue
             hashes = self._hashes(_names(prefix, kind, shape.name, buckets))
             if isinstance(shape, Table):
                 for bucket, fields in zip(buckets, hashes, strict=True):
@@ -256,7 +270,7 @@ class RedisSink:
                 if kind == "z":
                     self._drop_boards(prefix, name, buckets)
                 else:
-                    self._client.unlink(*_names(prefix, "t", name, buckets))
+                    self._client.unlink(*_names(prefix, kind, name, buckets))
                 self._client.zrem(index, *buckets)
         self._client.delete(prefix + "tables", prefix + "positions", prefix + "sealed")
 

@@ -5,12 +5,13 @@ apply the changes, on a single server and on a Cluster alike:
 
     {ads-windows:3}:v2:positions              hash: topic → position
     {ads-windows:3}:v2:sealed                 there while the version is sealed
-    {ads-windows:3}:v2:tables                 set: "t:<table>" and "z:<ranking>" that hold rows
+    {ads-windows:3}:v2:tables                 set: t:<table>, z:<ranking>, f:<timeline>
     {ads-windows:3}:v2:b:<table>              zset: bucket or board → its time
     {ads-windows:3}:v2:t:<table>:<bucket>     hash: rest of the key → values
     {ads-windows:3}:v2:z:<ranking>:<board>    zset: place → −score
     {ads-windows:3}:v2:m:<ranking>:<board>    hash: member → score,reached_ms
     {ads-windows:3}:v2:i:<ranking>:<member>   set: the boards the member is on
+    {ads-windows:3}:v2:f:<timeline>:<feed>    zset: origin,entry → time_ms
 
 A *place* is `reached_ms` + 2**52 in 16 digits, then the member: ascending (−score, place) is the
 order of a ranking. What belongs to no partition has a slot of its own:

@@ -13,7 +13,18 @@ import polars as pl
 
 from sinks.drivers.check import SCORE_MAX
 from sinks.drivers.rows import encoded
-from streams.runtime.sink import Changes, Delete, Rank, ReadModel, Table, Unrank, Upsert, Write
+from streams.runtime.sink import (
+    Changes,
+    Delete,
+    Insert,
+    Rank,
+    ReadModel,
+    Table,
+    Unrank,
+    Upsert,
+    Withdraw,
+    Write,
+)
 
 
 def packed(model: ReadModel, write: Write) -> bytes:
@@ -49,6 +60,17 @@ def _operation(change: Changes) -> list[Any]:
             return ["rank", ranking.name, *groups, merge.value]
         case Unrank(ranking, members):
             return ["unrank", ranking.name, list(members)]
+        case Insert(timeline, rows):
+            parts = {
+                "score": rows["time_ms"].cast(pl.String),
+                "member": encoded(rows, (timeline.origin, timeline.entry)),
+            }
+            groups = _grouped(rows, timeline.bucket, None, parts)
+            return ["insert", timeline.name, *groups, timeline.entries_max]
+        case Withdraw(timeline, rows):
+            origins = {"origin": encoded(rows, (timeline.origin,)) + ","}
+            feeds, _, gone = _grouped(rows, timeline.bucket, None, origins)
+            return ["withdraw", timeline.name, feeds, gone]
 
 
 def _grouped(

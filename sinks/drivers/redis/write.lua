@@ -16,9 +16,12 @@ local SCORE_MAX = 9007199254740991
 local SHIFT = 4503599627370496 -- 2^52: makes reached_ms positive, so that its digits sort
 
 local function chunked(command, key, values)
+  local said = 0
   for first = 1, #values, CHUNK do
-    redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+    local last = math.min(first + CHUNK - 1, #values)
+    said = said + redis.call(command, key, unpack(values, first, last))
   end
+  return said
 end
 
 local function digits(number)
@@ -130,6 +133,25 @@ local function expire_boards(name, boards, budget)
   end
 end
 
+local entries = {} -- how many each feed of this write has, by its key
+
+local function insert(key, rows, most)
+  local has = entries[key] + chunked('ZADD', key, rows)
+  if has > most then redis.call('ZREMRANGEBYRANK', key, 0, has - most - 1) end
+  entries[key] = math.min(has, most)
+end
+
+-- A member is the text of its origin, a comma and the text of its id; no text begins another.
+local function withdraw(key, origins)
+  local gone = {}
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    for _, origin in ipairs(origins) do
+      if string.sub(member, 1, #origin) == origin then gone[#gone + 1] = member end
+    end
+  end
+  entries[key] = entries[key] - chunked('ZREM', key, gone)
+end
+
 local apply = {
   upsert = function(op)
     local _, name, buckets, times, rows = unpack(op)
@@ -154,6 +176,24 @@ local apply = {
   unrank = function(op)
     for _, member in ipairs(op[3]) do unrank(op[2], member) end
   end,
+  insert = function(op)
+    local _, name, feeds, _, rows, most = unpack(op)
+    local new, times = {}, {}
+    for i, feed in ipairs(feeds) do
+      local key = prefix .. 'f:' .. name .. ':' .. feed
+      if entries[key] == 0 then new[#new + 1], times[#times + 1] = feed, '0' end
+      insert(key, rows[i], most)
+    end
+    index('f:', name, new, times)
+  end,
+  withdraw = function(op)
+    local _, name, feeds, origins = unpack(op)
+    for i, feed in ipairs(feeds) do
+      local key = prefix .. 'f:' .. name .. ':' .. feed
+      withdraw(key, origins[i])
+      if entries[key] == 0 then redis.call('ZREM', prefix .. 'b:' .. name, feed) end
+    end
+  end,
   expire = function(op)
     local _, name, kind, cutoff = unpack(op)
     local old = redis.call('ZRANGEBYSCORE', prefix .. 'b:' .. name, '-inf', '(' .. cutoff,
@@ -174,6 +214,14 @@ local operations = cmsgpack.unpack(ARGV[5])
 for _, op in ipairs(operations) do
   local wrong = typed(prefix .. 'b:' .. op[2], 'zset') or typed(prefix .. 'tables', 'set')
   if wrong then return wrong end
+  if op[1] == 'insert' or op[1] == 'withdraw' then
+    for _, feed in ipairs(op[3]) do
+      local key = prefix .. 'f:' .. op[2] .. ':' .. feed
+      local has = redis.pcall('ZCARD', key)
+      if type(has) == 'table' then return typed(key, 'zset') end
+      entries[key] = has
+    end
+  end
   if op[1] == 'upsert' or op[1] == 'delete' or op[1] == 'rank' then
     local kind = op[1] == 'rank' and 'm:' or 't:'
     for _, bucket in ipairs(op[3]) do
