@@ -27,7 +27,18 @@ from api.limiter import Limit, Limiter
 from api.limits import Admission, Headers, Rate, Receipt
 from api.positions import Waiting
 from api.responder import Responder
-from api.routes import ads, ids, leaderboard, limiter, links, notifications, payments, telemetry
+from api.routes import (
+    ads,
+    chat,
+    ids,
+    leaderboard,
+    limiter,
+    links,
+    notifications,
+    payments,
+    telemetry,
+)
+from api.routes.chat.opening import open_chat
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
@@ -42,11 +53,13 @@ from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
 from schemas import catalog
+from schemas.chat.events import EVENTS as CHAT
 from schemas.ids.snowflake import PUBLIC_CHARS
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
+from sinks.chat.reader import ChatReader
 from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
 from sinks.limiter import DECIDED, DecidedReader
@@ -73,6 +86,7 @@ ROUTERS = (
     ads.writes,
     ads.router,
     *ids.ROUTERS,
+    *chat.ROUTERS,
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
@@ -201,6 +215,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         open_limiter(settings, producer, metrics) as limits,
         Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
         ClickLog(producer) as clicks,
+        open_chat(settings, readers["chat"], asking, registered[CHAT.name], metrics) as chats,
     ):
         own = {
             "ids-issuer": issuer,
@@ -211,7 +226,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
-            readers={**readers, **own, "limiter-rules": limits.book},
+            readers={**readers, **own, **chats, "limiter-rules": limits.book},
             limiter=limits,
             replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
@@ -268,6 +283,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads": windows,
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
+            "chat": await opened.enter_async_context(ChatReader.open(settings)),
             "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
             "limiter": decided,

@@ -14,6 +14,7 @@ from streams.runtime.topic import Topic, retry_topic
 
 SYSTEMS = (
     "ads",
+    "chat",
     "ids",
     "leaderboard",
     "limiter",

@@ -12,6 +12,7 @@ from streams.runtime.reactor.rules import Reactor
 
 SYSTEMS = (
     "ads",
+    "chat",
     "ids",
     "leaderboard",
     "limiter",

@@ -69,7 +69,6 @@ def server(host: str, port: int, workers: int) -> Granian:
         interface=Interfaces.ASGI,
         factory=True,
         workers=workers,
-        websockets=False,
         http=HTTPModes.http1,
         backpressure=CONNECTIONS_MAX,
         http1_settings=HTTP1Settings(

@@ -11,6 +11,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from infra.grafana.overview import overview
 from infra.grafana.systems import (
     ads,
+    chat,
     ids,
     leaderboard,
     limiter,
@@ -25,6 +26,7 @@ FOLDER = Path(__file__).resolve().parent / "dashboards"
 DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
     "ads": ads.dashboard,
+    "chat": chat.dashboard,
     "ids": ids.dashboard,
     "leaderboard": leaderboard.dashboard,
     "limiter": limiter.dashboard,
