@@ -84,7 +84,6 @@ class Responder:
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A socket: refused with its close code before it is accepted, ended with 1011 after."""
         scope["state"] = {**scope.get("state", {}), "request_id": _request_id(scope)}
-        scope["method"] = "GET"
         started = time.perf_counter()
         status = HTTPStatus.SWITCHING_PROTOCOLS.value
         accepted = False
@@ -103,24 +102,32 @@ class Responder:
             code = SOCKET_FAILED if accepted else SOCKET_REFUSED
             await send({"type": "websocket.close", "code": code})
         finally:
-            self._record(scope, status, time.perf_counter() - started)
+            _log(scope, status, time.perf_counter() - started)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        route = _route(scope)
-        self._durations.labels(route, method, str(status)).observe(seconds)
-        principal = scope["state"].get("principal")
-        log.info(
-            "request",
-            request_id=scope["state"]["request_id"],
-            method=method,
-            path=scope["path"][:256],
-            route=route,
-            status=status,
-            duration_ms=round(seconds * 1_000, 3),
-            subject=None if principal is None else principal.subject,
-            client=(scope.get("client") or (None,))[0],
-        )
+        self._durations.labels(_route(scope), _method(scope), str(status)).observe(seconds)
+        _log(scope, status, seconds)
+
+
+def _log(scope: Scope, status: int, seconds: float) -> None:
+    principal = scope["state"].get("principal")
+    log.info(
+        "request",
+        request_id=scope["state"]["request_id"],
+        method=_method(scope),
+        path=scope["path"][:256],
+        route=_route(scope),
+        status=status,
+        duration_ms=round(seconds * 1_000, 3),
+        subject=None if principal is None else principal.subject,
+        client=(scope.get("client") or (None,))[0],
+    )
+
+
+def _method(scope: Scope) -> str:
+    """That of a socket is the one it began with."""
+    method = scope.get("method", "GET")
+    return method if method in _METHODS else "other"
 
 
 def _request_id(scope: Scope) -> str:

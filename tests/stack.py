@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from api.app import create_app, open_services
 from api.auth import SCOPES
 from api.issuer import DevIssuer
+from infra.local.home import CHECKOUT
 from schemas.apply import apply
 from streams.runtime.metrics import Metrics
 from streams.runtime.settings import Settings, home
@@ -73,6 +74,31 @@ def _await_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
             pass
         time.sleep(0.1)
     raise TimeoutError(log.read_text()[-4_000:])
+
+
+@contextmanager
+def served(folder: Path, *options: str, **environment: str) -> Iterator[str]:
+    """The API's real server in a process of its own, until the end; gives its address. Its keys
+    are in `folder`.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
+    log = folder / "api.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "api", "--port", str(port), *options],
+            cwd=CHECKOUT,
+            env={**os.environ, "HEADRACE_HOME": str(folder), **environment},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _await_ready(process, port, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @dataclass
