@@ -49,7 +49,7 @@ class NewConversation(Input):
     """A conversation to start; who asks is in it."""
 
     kind: Literal["direct", "group"] = "group"
-    title: str = Field(default="", max_length=200)
+    title: Annotated[str, Field(max_length=200), AfterValidator(_whole)] = ""
     members: list[Id] = Field(min_length=1, max_length=MEMBERS_MAX, description="The others.")
 
 
@@ -168,7 +168,9 @@ class ChatReads(AppliedSource, Protocol):
     ) -> Sequence[Message]: ...
 
 
-ConversationId = Annotated[str, Path(min_length=1, max_length=128, description="The conversation.")]
+ConversationId = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$", description="The conversation.")
+]
 MessageSeq = Annotated[int, Path(ge=1, le=SEQ_MAX, description="Number of the message.")]
 HistoryDep = Annotated[ChatReads, Depends(fresh("chat", events.EVENTS))]
 
@@ -190,7 +192,7 @@ async def start(new: NewConversation, services: ServicesDep, asked: AskedDep) ->
         conversation_id=direct if new.kind == "direct" else asked.new_id("conversation"),
         by=asked.subject,
         kind=new.kind,
-        title=_whole(new.title),
+        title=new.title,
         members=new.members,
     )
     return await ask(services, asked, events.COMMANDS, events.START_CONVERSATION.name, row)

@@ -1,12 +1,13 @@
-"""Chat: what becomes of events, beside the questions of every system."""
+"""Chat: sockets and what goes to them, beside every system's questions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
-from infra.grafana.queries import rate, select_system
+from infra.grafana.decisions import decisions
+from infra.grafana.overview import behind, edge, flow, now, reactors, sockets, trouble
+from infra.grafana.panels import fill, page
+from infra.grafana.queries import select_system
 
 
 def dashboard() -> Any:
@@ -16,25 +17,16 @@ def dashboard() -> Any:
         page(
             "headrace-chat",
             "Headrace: chat",
-            "Events: how many, how soon they count, and which do not.",
+            "Conversations: decided, pushed, kept.",
             clickhouse=False,
             filters=False,
         ),
         ("Now", now(s, g)),
-        ("Events", _events(s)),
+        ("Sockets", sockets()),
+        ("Decisions", decisions(s)),
         ("Edge", edge("chat")),
         ("Flow", flow(s)),
         ("Behind", behind(s, g)),
+        ("Notifications of who is away", reactors(s)),
         ("Trouble", trouble(s)),
     )
-
-
-def _events(s: str) -> list[Any]:
-    applied = rate("headrace_rows_total", "", f'{s},fate="applied"')
-    every = rate("headrace_rows_total", "", s)
-    refused = rate("headrace_rows_total", "fate", f'{s},fate!="applied"')
-    return [
-        lines("Events applied", RATE, (applied, "applied")),
-        lines("Events not applied", RATE, (refused, "{{fate}}")),
-        lines("Share applied", RATIO, (f"{applied} / {every}", "applied")),
-    ]
