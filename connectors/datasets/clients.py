@@ -70,6 +70,21 @@ def by_go(module: str, members: Sequence[str], folder: Path) -> None:
         keep((source / member).read_bytes(), folder / member)
 
 
+def by_npm(package: str, members: Sequence[str], folder: Path) -> None:
+    """Download the archive of an npm package, `name@version`, under its own name, which is the one
+    member there is. Runs nothing of it. Raises `Unavailable`.
+    """
+    if shutil.which("npm") is None:
+        raise Unavailable(f"{package} is an npm package and there is no npm here")
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        run("npm", "pack", package, "--silent", "--ignore-scripts", cwd=work)
+        for member in members:
+            if not (work / member).is_file():
+                raise Unavailable(f"{package} has no archive {member}")
+            keep((work / member).read_bytes(), folder / member)
+
+
 def extract(archive: Path, members: Sequence[str], folder: Path) -> None:
     """Write members of a wheel or of a source distribution below `folder`."""
     try:

