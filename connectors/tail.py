@@ -52,7 +52,7 @@ class Admitted:
     def __init__(self, codec: Codec, partition: int, position: Position | None) -> None:
         self._codec = codec
         self._partition = partition
-        self._state = (position and position.filter_next) or FilterState()
+        self.state = (position and position.filter_next) or FilterState()
         self.next_offset = position.next_offset if position else 0
 
     def take(self, messages: Sequence[Message]) -> Decided:
@@ -62,10 +62,10 @@ class Admitted:
         for message, found in zip(messages, decoded, strict=True):
             offset = _offset(message)
             if not isinstance(found, Unreadable) and isinstance(found[1], OwnershipClaimed):
-                self._state = claimed(self._state, offset, found[1].nonce)
+                self.state = claimed(self.state, offset, found[1].nonce)
                 continue
             headers: Any = message.headers()
-            self._state, verdict = judge(self._state, _decision(headers), timer=is_timer(headers))
+            self.state, verdict = judge(self.state, _decision(headers), timer=is_timer(headers))
             if verdict is Verdict.ACCEPTED and not isinstance(found, Unreadable):
                 rows.append((offset, found[1]))
         self.next_offset = _offset(messages[-1]) + 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.datasets import DATASETS, Dataset, Unavailable, clients, fetch, flights, open_bandit
+from connectors.datasets import DATASETS, Dataset, Unavailable, clients, fetch, flights, mails, open_bandit
 
 CONTENT = b"a,b\n1,2\n"
 
@@ -135,3 +135,54 @@ def test_open_bandit_is_by_time_over_its_logs() -> None:
     files = {"obd/random/all/all.csv": first.encode(), "obd/bts/men/men.csv": second.encode()}
     rows = open_bandit.frame(files).select("campaign", "row", "item_id", "click").rows()
     assert rows == [("bts/men", 0, 7, 0), ("random/all", 0, 14, 1)]
+
+
+MAIL = """\
+Message-ID: <{id}@example.org>
+From: "A. Person" <{sender}@Example.org>
+List-Id: Friends of ours <forum.example.org>
+Date: {date}
+In-Reply-To: <{parent}@example.org>
+
+text
+"""
+
+
+def test_mails() -> None:
+    told = [
+        ("2", "bob", "Mon, 02 Sep 2002 10:00:00 +0200", "1"),
+        ("1", "ann", "Mon, 02 Sep 2002 07:00:00 -0000", ""),
+        ("1", "ann", "Mon, 02 Sep 2002 09:00:00 -0000", "2"),
+        ("3", "bob", "Mon, 02 Sep 0102 10:00:00 +0200", "1"),
+        ("4", "bob", "yesterday", "1"),
+    ]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for n, (id_, sender, date, parent) in enumerate(told):
+            text = MAIL.format(id=id_, sender=sender, date=date, parent=parent)
+            for name in (f"package/data/easy-ham-1/{n}.txt", f"package/data/easy-ham-1/{n}.json"):
+                info = tarfile.TarInfo(name)
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text.encode()))
+    first, second = mails.mails(packed.getvalue())
+    assert (first.id, first.parent, second.id) == ("1@example.org", "", "2@example.org")
+    assert (second.room, second.parent) == ("forum.example.org", "1@example.org")
+    assert second.time_ms - first.time_ms == 3_600_000
+    assert (len(first.person), first.person == second.person) == (10, False)
+
+
+def test_an_npm_package_is_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def pack(*command: str, cwd: Path) -> str:
+        asked.append(command)
+        (cwd / "p-1.tgz").write_bytes(CONTENT)
+        return ""
+
+    monkeypatch.setattr(clients.shutil, "which", lambda _: "npm")
+    monkeypatch.setattr(clients, "run", pack)
+    clients.by_npm("p@1", ["p-1.tgz"], tmp_path)
+    assert (tmp_path / "p-1.tgz").read_bytes() == CONTENT
+    assert asked == [("npm", "pack", "p@1", "--silent", "--ignore-scripts")]
+    with pytest.raises(Unavailable, match="no archive"):
+        clients.by_npm("p@1", ["other.tgz"], tmp_path)

@@ -17,7 +17,7 @@ To the client:
     welcome  userId, session, heartbeatMs           send something at least so often
     entry    conversationId, seq, change, by, …     numbers rise by one
     live     conversationId, seq, marks             up to here it was history
-    receipt  conversationId, userId, delivered, read
+    receipt  conversationId, userId, delivered, read   not in large groups: ask for the marks
     typing   conversationId, userId
     joined   conversationId, kind, title            somebody took you in: open it
     left     conversationId                         you are no longer in it

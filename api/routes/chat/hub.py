@@ -39,6 +39,10 @@ PAGE_ROWS: Final = 256
 HELD_MAX: Final = 10_000
 """Entries that are kept for a client while it is told the history."""
 HISTORY_WAIT_S: Final = 10.0
+RECEIPTS_TO_MAX: Final = 100
+"""Receipts of a conversation with more sockets here are stored and not pushed: that everybody
+hears how far everybody is grows with the square of a group.
+"""
 LINES_MAX: Final = 32
 """Sockets of one user in one process."""
 
@@ -275,7 +279,8 @@ class Hub:
                 case ConversationChanged():
                     self._entry(row)
                 case ReceiptMoved():
-                    self._signal(row.conversation_id, frames.receipt(row), "receipt")
+                    if len(self._follows.get(row.conversation_id, ())) <= RECEIPTS_TO_MAX:
+                        self._signal(row.conversation_id, frames.receipt(row), "receipt")
         if decided.rows:
             self._next[decided.partition] = decided.rows[-1][0] + 1
 

@@ -11,7 +11,7 @@
 export const PROTOCOL = "headrace.chat";
 const RETRY_MS_FIRST = 50;
 const RETRY_MS_MAX = 5_000;
-const RECEIPT_MS = 200;
+const RECEIPT_MS = 500;
 
 /** The server said no; `code` is for programs. */
 export class Refused extends Error {
@@ -26,7 +26,7 @@ export class ChatClient {
   /** `on` has handlers: joined, left, typing, state, all optional. */
   constructor({ url, token, on = {}, Socket = globalThis.WebSocket, retryMsMax = RETRY_MS_MAX }) {
     Object.assign(this, { url, token, on, Socket, retryMsMax });
-    this.places = new Map(); // conversation → { seq, handlers, marks, told }
+    this.places = new Map(); // conversation → { seq, read, told, handlers, marks }
     this.outbox = new Map(); // ref → { frame, resolve, reject }, in the order of sending
     this.connections = 0;
     this.ended = false;
@@ -36,7 +36,8 @@ export class ChatClient {
 
   /** Tell `handlers.entry` all entries behind `after`, then all that come. */
   follow(conversationId, { after = 0, ...handlers }) {
-    this.places.set(conversationId, { seq: after, handlers, marks: new Map(), told: 0 });
+    const told = { delivered: 0, read: 0 };
+    this.places.set(conversationId, { seq: after, read: 0, told, handlers, marks: new Map() });
     this.#push({ type: "open", conversationId, after });
   }
 
@@ -67,7 +68,9 @@ export class ChatClient {
   /** Everything that was told has been read, too. */
   read(conversationId) {
     const place = this.places.get(conversationId);
-    if (place) this.#receipt(conversationId, place, place.seq);
+    if (!place) return;
+    place.read = place.seq;
+    this.#receiptSoon(conversationId, place);
   }
 
   close() {
@@ -139,7 +142,7 @@ export class ChatClient {
     this.welcomed = true;
     this.beat = setInterval(() => this.#push({ type: "ping" }), heartbeatMs);
     for (const [conversationId, place] of this.places) {
-      place.told = 0; // what was said of it may not have arrived
+      place.told = { delivered: 0, read: 0 }; // what was said of it may not have arrived
       this.#push({ type: "open", conversationId, after: place.seq });
     }
     for (const { frame } of this.outbox.values()) this.#push(frame);
@@ -151,18 +154,17 @@ export class ChatClient {
     if (frame.seq > place.seq + 1) return this.#again(); // never, if the server is right
     place.seq = frame.seq;
     place.handlers.entry?.(frame);
-    place.timer ??= setTimeout(() => {
-      place.timer = undefined;
-      this.#receipt(frame.conversationId, place, 0);
-    }, RECEIPT_MS);
+    this.#receiptSoon(frame.conversationId, place);
   }
 
-  #receipt(conversationId, place, read) {
-    const delivered = place.seq;
-    if (delivered > place.told || read) {
-      place.told = delivered;
+  #receiptSoon(conversationId, place) {
+    place.timer ??= setTimeout(() => {
+      place.timer = undefined;
+      const { seq: delivered, read, told } = place;
+      if (delivered <= told.delivered && read <= told.read) return;
+      place.told = { delivered, read };
       this.#push({ type: "receipt", conversationId, delivered, read });
-    }
+    }, RECEIPT_MS * (1 + Math.random()));
   }
 
   #mark(place, { userId, delivered, read }) {
