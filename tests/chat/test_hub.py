@@ -124,9 +124,10 @@ async def test_a_history_that_does_not_get_there_is_told(monkeypatch: pytest.Mon
     await client.go()
     world.fold()
     client.failure = None
-    await client.come(10**6)  # an entry that nobody has
+    await client.come(10**6)
     await asyncio.sleep(0.1)
-    assert isinstance(client.failure, SinkUnavailable)
+    assert isinstance(client.failure, Refused)
+    assert client.failure.code == "no_such_entry"
     await client.go()
     await world.hub.close()
 

@@ -22,7 +22,15 @@ from streams.runtime.settings import Settings
 from tests import stack
 from tests.chaos.proxy import Proxy
 from tests.chat.desk import HISTORY
-from tests.chat.house import AGENTS, House, campaigns, people, shown, transcripts
+from tests.chat.house import (
+    AGENTS,
+    House,
+    campaigns,
+    in_browser,
+    people,
+    shown,
+    transcripts,
+)
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -165,3 +173,13 @@ def test_who_is_not_there_gets_a_notification(house: House) -> None:
     assert set(asked_for[0].user_ids) == {*crowd} - {present}
     assert json.loads(asked_for[0].params)["preview"] == "is anybody there?"
     assert asked_for[0].channels == ["push"]
+
+
+@pytest.mark.skipif(not os.environ.get("BROWSER"), reason="BROWSER=1 fetches one with npm")
+def test_the_page_in_a_real_browser(house: House) -> None:
+    """Two people in Chromium, under the page's own policy; the browser complains of nothing."""
+    tag = uuid.uuid4().hex[:8]
+    alice, bob = f"{tag}-alice", f"{tag}-bob"
+    found = in_browser(house, alice, bob)
+    wanted = [f"{alice}: 2 are here", f"{alice}<b>hello</b>", f"{bob}who is there?"]
+    assert found == {"shown": [wanted, wanted], "complaints": []}

@@ -14,7 +14,8 @@ From the client:
 
 To the client:
 
-    welcome  userId, session, heartbeatMs           send something at least so often
+    welcome  userId, session, heartbeatMs, log      send something at least so often; numbers of
+                                                    another `log` mean nothing ("": not known)
     entry    conversationId, seq, change, by, …     numbers rise by one
     live     conversationId, seq, marks             up to here it was history
     receipt  conversationId, userId, delivered, read   not in large groups: ask for the marks
@@ -161,9 +162,9 @@ def left(conversation_id: str) -> str:
     return _text("left", conversationId=conversation_id)
 
 
-def welcome(user: str, session: str, heartbeat_ms: int) -> str:
+def welcome(user: str, session: str, heartbeat_ms: int, log: str) -> str:
     """The first frame."""
-    return _text("welcome", userId=user, session=session, heartbeatMs=heartbeat_ms)
+    return _text("welcome", userId=user, session=session, heartbeatMs=heartbeat_ms, log=log)
 
 
 def ack(ref: str, conversation_id: str, seq: int) -> str:

@@ -12,22 +12,23 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
-from api.positions import AppliedSource, Looks
+from api.positions import Looks
 from api.routes.chat import frames
+from api.routes.chat.follow import Follow
 from api.routes.chat.line import AGAIN, ENDING, SILENT, Line
+from api.routes.chat.ports import Follows, History, Sessions, Tells
 from connectors.asking import Refused
 from connectors.tail import Decided
 from schemas.chat.events import EVENTS, ConversationChanged, ReceiptMoved
-from sinks.chat.reader import Conversation, Entry, Mark
+from sinks.chat.reader import Conversation
 from streams.runtime.kafka import partition_of
 from streams.runtime.metrics.catalogue import Chat
-from streams.runtime.position import Position
 from streams.runtime.sink import SinkError, SinkUnavailable
 
 SILENT_S: Final = 45.0
@@ -36,8 +37,6 @@ HEARTBEAT_MS: Final = 15_000
 BEAT_S: Final = 5.0
 """How often heartbeats are passed on to presence, all of a process in one call."""
 PAGE_ROWS: Final = 256
-HELD_MAX: Final = 10_000
-"""Entries that are kept for a client while it is told the history."""
 HISTORY_WAIT_S: Final = 10.0
 RECEIPTS_TO_MAX: Final = 100
 """Receipts of a conversation with more sockets here are stored and not pushed: that everybody
@@ -47,80 +46,6 @@ LINES_MAX: Final = 32
 """Sockets of one user in one process."""
 
 log = structlog.get_logger()
-
-
-class History(AppliedSource, Protocol):
-    """What is asked of the read model; `sinks.chat.reader` answers."""
-
-    async def positions(self) -> Mapping[int, Position]: ...
-    async def conversation(self, conversation_id: str) -> Conversation | None: ...
-    async def entries(self, conversation_id: str, after: int, limit: int) -> Sequence[Entry]: ...
-    async def marks(self, conversation_id: str) -> Sequence[Mark]: ...
-
-
-class Sessions(Protocol):
-    """Where heartbeats go; `sinks.chat.presence` takes them."""
-
-    async def heard(self, sessions: Sequence[tuple[str, str]], server: str) -> None: ...
-    async def left(self, sessions: Sequence[tuple[str, str]]) -> None: ...
-
-
-class Follows(Protocol):
-    """The log as it grows; `connectors.tail` follows it."""
-
-    def start(self, positions: Mapping[int, Position]) -> dict[int, int]: ...
-    async def stop(self) -> None: ...
-
-
-class Tells(Protocol):
-    """Where it is told that somebody writes; `connectors.chat.typing` tells it."""
-
-    async def tell(self, conversation_id: str, user: str) -> None: ...
-
-
-class Follow:
-    """One line's place in one conversation. `held` is what came while the history is told."""
-
-    __slots__ = ("ended", "held", "line", "next_seq")
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self.next_seq = 0
-        self.held: list[tuple[int, str]] | None = []
-        self.ended = False
-
-    def entry(self, seq: int, frame: str) -> None:
-        """An entry that the log brings; those told before are passed over."""
-        if self.held is not None:
-            self._hold(seq, frame)
-        elif seq == self.next_seq:
-            self.next_seq += 1
-            self.line.offer(frame)
-        elif seq > self.next_seq:
-            self.line.cut(AGAIN)
-
-    def signal(self, frame: str) -> None:
-        """Something without a number."""
-        if self.held is not None:
-            self._hold(0, frame)
-        else:
-            self.line.offer(frame)
-
-    def live(self, next_seq: int) -> None:
-        """The history is told up to `next_seq`: go on with what was kept."""
-        kept, self.held, self.next_seq = self.held or (), None, next_seq
-        for seq, frame in kept:
-            if seq:
-                self.entry(seq, frame)
-            else:
-                self.line.offer(frame)
-
-    def _hold(self, seq: int, frame: str) -> None:
-        assert self.held is not None
-        if len(self.held) >= HELD_MAX:
-            self.line.cut(AGAIN)
-        else:
-            self.held.append((seq, frame))
 
 
 class Hub:
@@ -144,6 +69,8 @@ class Hub:
         self._tail_of, self._typing_of = tail, typing
         self._metrics = metrics
         self._server = uuid.uuid4().hex
+        self._log = ""
+        """Kafka's id of the topic, where it is known: numbers of another one mean nothing here."""
         self._lines: dict[str, set[Line]] = {}
         self._places: dict[Line, dict[str, Follow]] = {}
         self._follows: dict[str, dict[Line, Follow]] = {}
@@ -176,7 +103,7 @@ class Hub:
         self._lines.setdefault(user, set()).add(line)
         self._places[line] = {}
         self._metrics.sockets.set(len(self._places))
-        line.offer(frames.welcome(user, line.session, HEARTBEAT_MS))
+        line.offer(frames.welcome(user, line.session, HEARTBEAT_MS, self._log))
         return line
 
     async def part(self, line: Line) -> None:
@@ -243,19 +170,19 @@ class Hub:
         """
         partition = partition_of(conversation_id, EVENTS.partitions)
         behind, place = self._next[partition], (EVENTS.name, partition)
-        try:
-            async with asyncio.timeout(HISTORY_WAIT_S):
-                while (await self._looks.next()).get(place, 0) < behind:
-                    pass
-                while True:
-                    found = await self._history.conversation(conversation_id)
-                    if found is None or user not in found.members:
-                        raise Refused(404, "no_conversation", "there is no such conversation")
-                    if found.last_seq >= after:
-                        return found
-                    await self._looks.next()  # another process may have been ahead of this one
-        except TimeoutError:
-            raise SinkUnavailable(f"{EVENTS.name}: the history is behind {behind}") from None
+        until_s = time.monotonic() + HISTORY_WAIT_S
+        while (await self._looks.next()).get(place, 0) < behind:
+            if time.monotonic() > until_s:
+                raise SinkUnavailable(f"{EVENTS.name}: the history is behind {behind}")
+        while True:
+            found = await self._history.conversation(conversation_id)
+            if found is None or user not in found.members:
+                raise Refused(404, "no_conversation", "there is no such conversation")
+            if found.last_seq >= after:
+                return found
+            if time.monotonic() > until_s:
+                raise Refused(409, "no_such_entry", f"there is no entry {after}")
+            await self._looks.next()  # another process may have been ahead of this one
 
     async def _tell(self, follow: Follow, conversation_id: str, at: int) -> int:
         """Tell what is behind `at`; returns the number of the last one told."""
@@ -316,9 +243,11 @@ class Hub:
     async def _start(self) -> None:
         async with self._starting:
             if self._tail is None:
+                positions = await self._history.positions()
                 tail = self._tail_of(self.take, self._lost)
-                self._next = tail.start(await self._history.positions())
+                self._next = tail.start(positions)
                 self._tail = tail
+                self._log = next((one.topic_id for one in positions.values()), "")
             if self._typing is None:
                 beats = asyncio.create_task(self._beat())
                 self._opened.push_async_callback(_ended, beats)

@@ -135,7 +135,9 @@ export class ChatClient {
     this.on[frame.type]?.(frame);
   }
 
-  #welcome({ heartbeatMs, userId }) {
+  #welcome({ heartbeatMs, userId, log }) {
+    if (this.log && log && log !== this.log) this.#forget();
+    this.log = log || this.log;
     this.userId = userId;
     this.connections += 1;
     this.retryMs = RETRY_MS_FIRST;
@@ -147,6 +149,15 @@ export class ChatClient {
     }
     for (const { frame } of this.outbox.values()) this.#push(frame);
     this.on.state?.("here");
+  }
+
+  // The log is another one: what was known of conversations is of a time that is gone.
+  #forget() {
+    for (const place of this.places.values()) {
+      place.seq = place.read = 0;
+      place.marks.clear();
+      place.handlers.reset?.();
+    }
   }
 
   #entry(frame, place) {

@@ -65,7 +65,8 @@ function open(id, title) {
   for (const item of at("conversations").children) {
     item.setAttribute("aria-current", String(item.id === `c-${id}`));
   }
-  chat.follow(id, { after: 0, entry: show, live: () => chat.read(id) });
+  const reset = () => at("entries").replaceChildren();
+  chat.follow(id, { after: 0, entry: show, live: () => chat.read(id), reset });
 }
 
 function show(entry) {
