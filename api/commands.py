@@ -19,6 +19,7 @@ import asyncio
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -73,10 +74,11 @@ class Asked:
     wait_ms: int
     request_id: str
 
-    @property
-    def scoped_key(self) -> str:
-        """The key as the decider knows it: two clients never share one."""
-        return f"{self.subject}\n{self.key}" if self.key else ""
+    def key_for(self, record_key: str) -> str:
+        """The key as the decider knows it: two clients never share one, nor do two record keys,
+        whether one decider has both of them or not.
+        """
+        return f"{self.subject}\n{record_key}\n{self.key}" if self.key else ""
 
     def new_id(self, kind: str) -> str:
         """The id of a thing that this request creates; a repeat with the same key gets the same
@@ -84,7 +86,7 @@ class Asked:
         """
         if not self.key:
             return str(uuid.uuid4())
-        return str(uuid.uuid5(_NAMESPACE, f"{kind}\n{self.scoped_key}"))
+        return str(uuid.uuid5(_NAMESPACE, f"{kind}\n{self.subject}\n{self.key}"))
 
 
 async def asked(
@@ -146,10 +148,11 @@ async def ask(
     Raises what the producer raises: `EncodeError`, `Saturated`, and `Undelivered`, after which the
     same request with the same key is the way to go on.
     """
+    record_key = row[topic.key] if isinstance(row, Mapping) else getattr(row, topic.key)
     envelope = Envelope(
         correlation_id=str(uuid_utils.uuid7()),
         reply_to=services.replies.address,
-        idempotency_key=asked.scoped_key,
+        idempotency_key=asked.key_for(str(record_key)),
         fingerprint=asked.fingerprint,
         subject=asked.subject,
     )

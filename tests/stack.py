@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from api.app import create_app, open_services
 from api.auth import SCOPES
 from api.issuer import DevIssuer
 from infra.local.home import CHECKOUT
+from infra.local.ports import free_port
 from schemas.apply import apply
 from streams.runtime.metrics import Metrics
 from streams.runtime.settings import Settings, home
@@ -40,9 +40,7 @@ def worker(folder: Path, *agents: str) -> Iterator[None]:
     stack = home() / "stack.json"
     if stack.is_file():
         shutil.copy(stack, folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = folder / "worker.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -98,8 +96,7 @@ class Server:
 @contextmanager
 def served(folder: Path, *options: str, **environment: str) -> Iterator[Server]:
     """The API's real server until the end. Its keys are in `folder`."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
     log = folder / f"api-{port}.log"
     with log.open("wb") as out:

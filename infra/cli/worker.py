@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 from typing import Annotated
 
 import typer
 
+from infra.local.ports import free_port
 from streams import catalog
 from streams.runtime.logging import configure
 from streams.runtime.settings import Settings
@@ -66,10 +66,3 @@ def agents_of(names: list[str]) -> list[str]:
             raise typer.BadParameter(str(error)) from error
         agents[name] = None
     return list(agents)
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from api.auth import LEDGER, PAY, READ
@@ -42,7 +43,7 @@ PAYMENTS = 200
 ACCOUNTS = 50
 AT_ONCE = 64
 SETTLE_S = 240.0
-"""Lost requests are asked for a minute later; their answers may be lost, too."""
+"""Lost requests are asked for 15 s, 1 and 5 minutes later; their answers may be lost, too."""
 PSP, PSP_PORT = "demo-psp", 18_091
 KEY, SECRET = "demo", "whsec_ZGVtbyBvZiBwYXltZW50cw=="
 MARK = "# Written by headrace demo payments."
@@ -151,7 +152,7 @@ class Money:
                 self.different += again.status_code != first.status_code or not same
 
         began = time.monotonic()
-        await self._all(one, range(self.transfers))
+        await self._all(one, range(self.transfers), "verdicts")
         took_s = time.monotonic() - began
         told = ", ".join(f"{count:,} × {status}" for status, count in sorted(self.verdicts.items()))
         self.checks.append(Check("transfers", "repeats answered otherwise", 0, self.different))
@@ -171,31 +172,33 @@ class Money:
             made = await self._post(api, "/v1/payments", body, f"pay {self.books[0]} {n}")
             return str(made.json()["payment_id"])
 
-        return await self._all(one, range(PAYMENTS))
+        return await self._all(one, range(PAYMENTS), "asked for")
 
     async def _settled(self, api: httpx.AsyncClient, payments: Sequence[str]) -> None:
         """Wait for every outcome, refunding a part of every third payment."""
         until_s, left = time.monotonic() + SETTLE_S, list(payments)
         states: Counter[str] = Counter()
         refundable = set(payments[::3])
-        while left and time.monotonic() < until_s:
-            found = await self._all(lambda name: api.get(f"/v1/payments/{name}"), left)
-            waiting: list[str] = []
-            for name, answer in zip(left, found, strict=True):
-                told: Any = answer.json() if answer.is_success else {"state": "pending"}
-                waits = told["state"] == "pending" or any(
-                    one["status"] in ("requested", "unknown") for one in told["operations"]
-                )
-                if not waits and name in refundable and told["state"] == "captured":
-                    refundable.remove(name)
-                    await self._post(api, f"/v1/payments/{name}/refunds", {"amount": 250}, name)
-                    waits = True
-                if waits:
-                    waiting.append(name)
-                else:
-                    states[told["state"]] += 1
-            left = waiting
-            await asyncio.sleep(0.5)
+        with self._bar("have an outcome", len(payments)) as advance:
+            while left and time.monotonic() < until_s:
+                found = await self._all(lambda name: api.get(f"/v1/payments/{name}"), left)
+                waiting: list[str] = []
+                for name, answer in zip(left, found, strict=True):
+                    told: Any = answer.json() if answer.is_success else {"state": "pending"}
+                    waits = told["state"] in ("pending", "authorized") or any(
+                        one["status"] in ("requested", "unknown") for one in told["operations"]
+                    )
+                    if not waits and name in refundable and told["state"] == "captured":
+                        refundable.remove(name)
+                        await self._post(api, f"/v1/payments/{name}/refunds", {"amount": 250}, name)
+                        waits = True
+                    if waits:
+                        waiting.append(name)
+                    else:
+                        states[told["state"]] += 1
+                advance(len(left) - len(waiting))
+                left = waiting
+                await asyncio.sleep(0.5)
         summary = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         self._say(f"{summary}; {len(left)} without an outcome after {SETTLE_S:.0f} s")
         self.checks.append(Check("payments", "have an outcome", len(payments), states.total()))
@@ -274,15 +277,26 @@ class Money:
             await asyncio.sleep(0.2)
         raise StackError(f"{path}: {answer.status_code} {answer.text}")
 
-    async def _all(self, one: Callable[[Any], Awaitable[Any]], of: Sequence[Any]) -> list[Any]:
-        """Ask for all, so many at once."""
+    async def _all(
+        self, one: Callable[[Any], Awaitable[Any]], of: Sequence[Any], done: str = ""
+    ) -> list[Any]:
+        """Ask for all, so many at once; a bar shows how many are done."""
         free = asyncio.Semaphore(AT_ONCE)
+        with self._bar(done, len(of)) as advance:
 
-        async def bounded(what: Any) -> Any:
-            async with free:
-                return await one(what)
+            async def bounded(what: Any) -> Any:
+                async with free:
+                    answer = await one(what)
+                advance(1)
+                return answer
 
-        return await asyncio.gather(*map(bounded, of))
+            return await asyncio.gather(*map(bounded, of))
+
+    @contextmanager
+    def _bar(self, done: str, total: int) -> Iterator[Callable[[int], None]]:
+        with Progress(console=self.console, transient=True, disable=not done) as bar:
+            task = bar.add_task(done, total=total)
+            yield lambda count: bar.advance(task, count)
 
     def _show(self, book: str, sums: Sequence[dict[str, Any]]) -> None:
         table = Table(title=book, title_justify="left", box=None, padding=(0, 2, 0, 0))

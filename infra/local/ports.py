@@ -24,6 +24,13 @@ class PortTaken(StackError):
     """A port that the user fixed belongs to somebody else."""
 
 
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def is_free(port: int) -> bool:
     """Whether a server could listen on 127.0.0.1 at this port now."""
     with socket.socket() as probe:

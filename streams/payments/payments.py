@@ -46,8 +46,10 @@ AUTHORIZED_MS: Final = 7 * DAY_MS
 """What is not captured by then is let go; cards keep an authorization about so long."""
 REFUNDABLE_MS: Final = 180 * DAY_MS
 """Then a payment is closed and forgotten by its writer; its record stays readable."""
-QUERIES_MS: Final = (60_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000, DAY_MS)
-"""How long after an operation was asked for, or last queried, its outcome is asked for."""
+QUERIES_MS: Final = (15_000, 45_000, 240_000, 900_000, 3_600_000, 6 * 3_600_000, DAY_MS)
+"""How long after an operation was asked for, or last queried, its outcome is asked for. The first
+is longer than a call may take (`PspSettings.timeout_ms`), so that it does not overtake it.
+"""
 OPERATIONS_MAX: Final = 100
 
 

@@ -111,7 +111,9 @@ async def test_the_command_carries_who_asks_and_what(
     envelope = wire.envelope_of(producer.headers[0], "?")
     assert envelope.subject == "tester"
     assert envelope.reply_to == "here"
-    assert envelope.idempotency_key == "tester\nk-1"
+    player = producer.sent[0][2]["player_id"]
+    assert events.SCORES.key == "player_id"
+    assert envelope.idempotency_key == f"tester\n{player}\nk-1"
     assert re.fullmatch("[0-9a-f]{32}", envelope.fingerprint)
     assert uuid.UUID(envelope.correlation_id).version == 7
 

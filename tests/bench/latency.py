@@ -27,8 +27,8 @@ import psutil
 from api.auth import READ, WRITE
 from api.issuer import DevIssuer
 from api.positions import AFTER, POSITION
-from infra.cli.worker import free_port
 from infra.local.home import CHECKOUT
+from infra.local.ports import free_port
 from schemas.apply import apply
 from schemas.leaderboard.events import SCORES
 from streams.runtime.settings import Settings, home

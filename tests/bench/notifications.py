@@ -30,8 +30,8 @@ from connectors.bulk import BulkProducer
 from connectors.encode import Encoder
 from connectors.notifications.simulators.behaviour import Inbox
 from connectors.notifications.simulators.http import HttpSimulator
-from infra.cli.worker import free_port
 from infra.local.home import CHECKOUT
+from infra.local.ports import free_port
 from schemas.apply import apply
 from schemas.notifications.events import COMMANDS, REGISTER_DEVICE
 from schemas.registry import schema_ids

@@ -18,8 +18,8 @@ import psutil
 
 from api.issuer import DevIssuer
 from connectors.producer import LINGER_MS
-from infra.cli.worker import free_port
 from infra.local.home import CHECKOUT
+from infra.local.ports import free_port
 from streams.runtime.settings import Settings, home
 from tests.bench.http import Taken
 from tests.bench.measure import broker_process

@@ -14,8 +14,8 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 import httpx
 import psutil
 
-from infra.cli.worker import free_port
 from infra.local.home import CHECKOUT
+from infra.local.ports import free_port
 from streams.runtime.settings import home
 
 START_TIMEOUT_S = 90.0

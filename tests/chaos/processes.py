@@ -19,6 +19,7 @@ import pytest
 from infra.local.home import Home
 from infra.local.part import Site
 from infra.local.parts import kafka
+from infra.local.ports import free_port
 from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
@@ -26,12 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_S = 120.0
 START_S = 150.0
 """A Cassandra node takes its time."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(happens: Callable[[], Any], within_s: float, what: str) -> Any:

@@ -20,6 +20,7 @@ import polars as pl
 import redis
 from confluent_kafka.admin import AdminClient
 
+from infra.local.ports import free_port
 from schemas import apply as topics
 from schemas.registry import RegistryClient, schema_ids, subjects
 from sinks.open import open_sink
@@ -34,7 +35,6 @@ from tests.chaos.processes import (
     Broker,
     Server,
     Worker,
-    free_port,
     until,
 )
 from tests.chaos.proxy import Proxy

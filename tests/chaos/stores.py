@@ -11,9 +11,10 @@ from infra.local.home import Home
 from infra.local.part import Site
 from infra.local.parts import cassandra, s3
 from infra.local.parts.redis import binary
+from infra.local.ports import free_port
 from infra.local.process import Launch
 from streams.runtime.settings import Settings
-from tests.chaos.processes import ROOT, Server, free_port
+from tests.chaos.processes import ROOT, Server
 
 SOON_READY = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """A node that lives for a minute never earns back what the better compiler costs."""

@@ -15,6 +15,7 @@ from infra.error import StackError
 from infra.local import PARTS, Stack, ports, process
 from infra.local import stack as stack_module
 from infra.local.home import Home, read_json
+from infra.local.ports import free_port
 from infra.local.process import Launch
 from infra.local.stack import in_order
 from streams.runtime.settings import Settings
@@ -153,12 +154,6 @@ def test_a_port_lost_to_another_is_replaced(
         url = stack.up([fake.NAME]).prometheus.url
     assert not url.endswith(f":{lost}")
     assert state(stack) == "ready"
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
 
 
 def fix(monkeypatch: pytest.MonkeyPatch, port: int) -> str:

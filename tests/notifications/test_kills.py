@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from infra.local.ports import free_port
 from schemas.apply import apply
 from streams import catalog
 from streams.runtime.settings import Settings, home
@@ -42,9 +42,7 @@ class Worker:
 
     async def start(self) -> None:
         """Start, and wait until it works."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         command = [sys.executable, "-m", "streams", *AGENTS, "--port", str(self.port)]
         environment = {**os.environ, "HEADRACE_HOME": str(self.folder)}
         with (self.folder / "worker.log").open("ab") as out:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, start_http_server
 
+from infra.local.ports import free_port
 from infra.prometheus import render
 from tests.observability.traffic import Traffic
 
@@ -60,9 +60,7 @@ def prometheus(
     config = yaml.safe_load(render(exporter.targets))
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
             [

@@ -184,6 +184,19 @@ async def test_a_transfer_and_its_repeat(client: httpx.AsyncClient) -> None:
     assert (told.json()["state"], told.json()["legs"][0]["amount"]) == ("posted", 700)
 
 
+async def test_a_key_belongs_to_one_book(client: httpx.AsyncClient) -> None:
+    """Also where one decider has both books: which books share a partition is no business of the
+    sender."""
+    headers = {"Idempotency-Key": "k"}
+    body = {"account": "alice", "currency": "EUR"}
+    made = [
+        await client.post(f"/v1/books/{book}/accounts", json=body, headers=headers)
+        for book in ("one", "other", "one")
+    ]
+    assert [answer.status_code for answer in made] == [201, 201, 201]
+    assert ["Idempotent-Replay" in answer.headers for answer in made] == [False, False, True]
+
+
 async def test_refusals_are_problems(client: httpx.AsyncClient) -> None:
     await opened(client)
     refused = await transfer(client, "alice", "sales", 10_001)

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import uuid
@@ -20,6 +19,7 @@ import httpx
 import pytest
 
 from infra.demo import journal
+from infra.local.ports import free_port
 from schemas.apply import apply
 from streams.runtime.settings import Settings, home
 from tests import stack
@@ -39,9 +39,7 @@ class Writer:
         self.start()
 
     def start(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         with (self._folder / "worker.log").open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "streams", "payments", "--port", str(self.port)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -25,6 +24,7 @@ from hypothesis import strategies as st
 
 from infra.alerts.evaluator import GRACE_MS, Evaluator, Notifier
 from infra.alerts.service import DEFAULT_RULES
+from infra.local.ports import free_port
 from sinks.telemetry.alerts import StandingAlert
 from sinks.telemetry.query import Span
 from streams.runtime.position import NO_WATERMARK
@@ -223,11 +223,6 @@ async def test_lag_delays_an_alarm_and_makes_none() -> None:
     assert await evaluator.step() == []
     world.now_ms += MINUTE
     assert told(await evaluator.step()) == [(6, "", "FIRING")]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @dataclass

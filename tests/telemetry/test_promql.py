@@ -19,10 +19,10 @@ from api.auth import READ, WRITE
 from api.issuer import DevIssuer
 from connectors.telemetry.encoding import snappy
 from connectors.telemetry.prometheus_messages import WriteRequest
+from infra.local.ports import free_port
 from infra.prometheus import render
 from streams.runtime.settings import Settings, home
 from tests import stack
-from tests.api.test_server import free_port
 
 pytestmark = pytest.mark.stack
 

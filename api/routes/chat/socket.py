@@ -173,7 +173,8 @@ class Session:
         ), frame.client_msg_id
 
     async def _ask(self, row: Any, ref: str, frame: frames.Frame) -> None:
-        key = f"{self.line.user}\n{ref}" if ref else ""
+        # The same key as over HTTP: `api.commands.Asked.key_for`.
+        key = f"{self.line.user}\n{row.conversation_id}\n{ref}" if ref else ""
         try:
             told = await self._asking.ask(events.COMMANDS, row, key)
         except Refused as error:

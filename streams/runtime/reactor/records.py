@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from streams.runtime.avro import ROW, Decoded, Decoder
-from streams.runtime.avro.typed import typed
+from streams.runtime.avro import Dead, Decoder
+from streams.runtime.avro.typed import TypedReader
 from streams.runtime.lane.patience import Patience
 from streams.runtime.lane.span import Span
 from streams.runtime.topic import Topic
@@ -28,8 +28,7 @@ class Records:
     """
 
     def __init__(self, topic: Topic, decoder: Decoder, patience: Patience) -> None:
-        self._topic = topic
-        self._decoder = decoder
+        self._reader = TypedReader(topic, decoder)
         self._patience = patience
 
     async def read(self, span: Span) -> list[Reading]:
@@ -37,18 +36,16 @@ class Records:
         values = span.values()
         return await asyncio.to_thread(
             lambda: self._patience(
-                span.seat, lambda: readings(self._topic, len(values), self._decoder.decode(values))
+                span.seat, lambda: [_reading(one) for one in self._reader.read(values)]
             )
         )
 
 
-def readings(topic: Topic, count: int, decoded: Decoded) -> list[Reading]:
-    """One reading for each of `count` values."""
-    found = [Reading()] * count
-    for one in decoded.dead:
-        found[one.row] = Reading(dead=one.reason)
-    for name, frame in decoded.frames.items():
-        rows = typed(topic.record(name).row, frame.drop(ROW))
-        for at, row in zip(frame[ROW].to_list(), rows, strict=True):
-            found[at] = Reading(name, row)
-    return found
+def _reading(one: tuple[str, Any] | Dead | None) -> Reading:
+    match one:
+        case None:
+            return Reading()
+        case Dead(reason=reason):
+            return Reading(dead=reason)
+        case (name, row):
+            return Reading(name, row)

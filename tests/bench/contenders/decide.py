@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from infra.local.ports import free_port
 from schemas.registry import schema_ids
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
@@ -24,7 +25,6 @@ from streams.runtime.decider.snapshot_store import LocalStore, SnapshotStore
 from streams.runtime.lane.service import LaneApp, build_app
 from streams.runtime.settings import Settings
 from tests.bench.contenders.finish import Finish, Stopwatch, say
-from tests.bench.contenders.lane import free_port
 from tests.bench.transfers import decider
 
 LOOK_S = 0.01

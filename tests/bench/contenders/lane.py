@@ -8,7 +8,6 @@ anything is fetched, until the write that completes the topic is durable.
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import polars as pl
 from msgspec import structs
 
+from infra.local.ports import free_port
 from sinks.open import open_sink
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
@@ -155,12 +155,6 @@ def with_totals(finish: Finish, sink: Sink) -> Finish:
     rows = pl.concat(sink.rows(sink.live_version(), "windows"))
     clicks, cost = int(rows["clicks"].sum()), int(rows["cost_micros"].sum())
     return structs.replace(finish, count=clicks, cost_micros=cost, results=rows.height)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main(records: int, store: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from infra.local.ports import free_port
 from sinks.open import open_sink
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
@@ -26,7 +27,6 @@ from streams.runtime.position import Position
 from streams.runtime.settings import Settings
 from streams.runtime.sink import Sink, Upsert, Write
 from tests.bench.contenders.finish import WARM_UP, Finish, Stopwatch, say
-from tests.bench.contenders.lane import free_port
 from tests.bench.ysb.events import Variant, topic
 from tests.bench.ysb.rule import projection
 

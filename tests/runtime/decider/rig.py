@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import httpx
 import redis
 from confluent_kafka import TopicPartition
 
+from infra.local.ports import free_port
 from schemas.apply import apply
 from schemas.registry import schema_ids
 from streams.runtime import kafka
@@ -37,12 +37,6 @@ from tests.bench.store import drop_topics
 from tests.runtime.decider.bank import bank
 
 WAIT_S = 150.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

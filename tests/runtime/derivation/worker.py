@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
-import socket
 import struct
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import fastavro
 import polars as pl
 
+from infra.local.ports import free_port
 from streams.runtime import metrics
 from streams.runtime.avro import RegistrySource
 from streams.runtime.derivation.fold import Encode
@@ -61,9 +61,7 @@ async def run(prefix: str, folder: Path, schema_id: int) -> None:
     # Partitions of a killed worker move as soon as the broker allows.
     short = {**settings.kafka.config, "session.timeout.ms": 6_000}
     brokers = settings.kafka.model_copy(update={"config": short})
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     wiring = Wiring(
         system="test",
         kafka=brokers,

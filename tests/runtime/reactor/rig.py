@@ -22,12 +22,13 @@ import httpx
 from confluent_kafka import Message, TopicPartition
 
 from connectors.encode import Encoder
+from infra.local.ports import free_port
 from schemas.apply import apply, wanted
 from schemas.registry import RegistryClient, schema_ids, subjects
 from streams.runtime import kafka
 from streams.runtime.reactor.offsets import Commit
 from streams.runtime.settings import Settings, home
-from tests.chaos.processes import ROOT, free_port, until
+from tests.chaos.processes import ROOT, until
 from tests.runtime.reactor.asking import ANSWERED, Answered, Asked, topics
 
 
