@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from connectors.datasets import DATASETS, Dataset, Unavailable, clients, fetch, flights, mails, open_bandit
+from connectors.datasets import (
+    DATASETS,
+    Dataset,
+    Unavailable,
+    clients,
+    fetch,
+    flights,
+    mails,
+    open_bandit,
+)
 
 CONTENT = b"a,b\n1,2\n"
 

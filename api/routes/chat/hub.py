@@ -13,7 +13,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 import structlog
@@ -37,6 +37,7 @@ HEARTBEAT_MS: Final = 15_000
 BEAT_S: Final = 5.0
 """How often heartbeats are passed on to presence, all of a process in one call."""
 PAGE_ROWS: Final = 256
+PART_S: Final = 1.0
 HISTORY_WAIT_S: Final = 10.0
 RECEIPTS_TO_MAX: Final = 100
 """Receipts of a conversation with more sockets here are stored and not pushed: that everybody
@@ -79,11 +80,16 @@ class Hub:
         self._typing: Tells | None = None
         self._opened = AsyncExitStack()
         self._starting = asyncio.Lock()
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     async def close(self) -> None:
-        """Cut all lines and end."""
+        """Cut all lines, wait for them to part, and end."""
         for line in list(self._places):
             line.cut(ENDING)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PART_S):
+                await self._empty.wait()
         if self._tail is not None:
             await self._tail.stop()
         await self._opened.aclose()
@@ -98,10 +104,12 @@ class Hub:
         await self._start()
         line = Line(user, uuid.uuid4().hex, time.monotonic(), on_cut)
         await self._try(self._sessions.heard([(user, line.session)], self._server))
+        await self._start()  # meanwhile the log may have been lost; from here on nothing is
         if len(self._lines.get(user, ())) >= LINES_MAX:
             raise Refused(429, "too_many_sockets", f"a user has at most {LINES_MAX} sockets here")
         self._lines.setdefault(user, set()).add(line)
         self._places[line] = {}
+        self._empty.clear()
         self._metrics.sockets.set(len(self._places))
         line.offer(frames.welcome(user, line.session, HEARTBEAT_MS, self._log))
         return line
@@ -115,6 +123,8 @@ class Hub:
         own.discard(line)
         if not own:
             self._lines.pop(line.user, None)
+        if not self._places:
+            self._empty.set()
         self._metrics.sockets.set(len(self._places))
         if line.code:
             self._metrics.cuts.labels(str(line.code)).inc()
