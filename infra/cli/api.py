@@ -63,13 +63,16 @@ def openapi() -> None:
 
 
 def connections_max(wanted: int) -> int:
-    """So many connections a process, or as many as it may have open files: as many of those as the
-    system lets it have.
+    """So many connections a process, or as many as it may have open files, whichever is less. It
+    takes for itself what the system lets it have.
     """
+    needed = wanted + DESCRIPTORS_SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(1, min(wanted, hard - DESCRIPTORS_SPARE))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - DESCRIPTORS_SPARE))
 
 
 def server(host: str, port: int, workers: int, limit: int) -> Granian:

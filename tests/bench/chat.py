@@ -78,6 +78,10 @@ class Socket(asyncio.Protocol):
         )
         self._room = room
 
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.abort()
+
     def send(self, **frame: Any) -> None:
         """One masked text frame (RFC 6455, 5.2); the mask is zero."""
         text = json.dumps(frame).encode()
@@ -150,6 +154,12 @@ class Hall:
                 raise TimeoutError(f"{self.entries} of {wanted} were told")
             await asyncio.sleep(0.02)
 
+    def close(self) -> None:
+        """Hang up."""
+        for group in self.groups:
+            for one in group:
+                one.close()
+
     def check(self) -> None:
         """Nothing twice, nothing left out, nobody cut. Raises `AssertionError`."""
         told = [{one.entries for one in group} for group in self.groups]
@@ -196,6 +206,7 @@ async def _measure(
     groups = max(1, sockets // len(users))
     rooms = [_room(base, tokens[users[0]], users) for _ in range(groups)]
     delays_ms: list[float] = []
+    await _open(base, [tokens[users[0]]], rooms[:1], delays_ms)  # what the first socket opens
     before = _resident(processes["api"])
     began = time.perf_counter()
     opened = await _open(base, [tokens[user] for user in users], rooms, delays_ms)
@@ -208,6 +219,7 @@ async def _measure(
     delays_ms.clear()
     calm = await hall.talk(SECONDS, PAUSE_S)
     hall.check()
+    hall.close()
     count = sum(map(len, opened))
     p50, p99 = np.percentile(delays_ms, (50, 99)).tolist()
     return {

@@ -151,7 +151,7 @@ Message-ID: <{id}@example.org>
 From: "A. Person" <{sender}@Example.org>
 List-Id: Friends of ours <forum.example.org>
 Date: {date}
-In-Reply-To: <{parent}@example.org>
+In-Reply-To: {parent}
 
 text
 """
@@ -159,11 +159,11 @@ text
 
 def test_mails() -> None:
     told = [
-        ("2", "bob", "Mon, 02 Sep 2002 10:00:00 +0200", "1"),
+        ("2", "bob", "Mon, 02 Sep 2002 10:00:00 +0200", "<1@example.org>"),
         ("1", "ann", "Mon, 02 Sep 2002 07:00:00 -0000", ""),
-        ("1", "ann", "Mon, 02 Sep 2002 09:00:00 -0000", "2"),
-        ("3", "bob", "Mon, 02 Sep 0102 10:00:00 +0200", "1"),
-        ("4", "bob", "yesterday", "1"),
+        ("1", "ann", "Mon, 02 Sep 2002 09:00:00 -0000", "<2@example.org>"),
+        ("3", "bob", "Mon, 02 Sep 0102 10:00:00 +0200", "<1@example.org>"),
+        ("4", "bob", "yesterday", "<1@example.org>"),
     ]
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
