@@ -1,8 +1,10 @@
 """Chat: conversations with one order, that anybody can take up again at any entry.
 
-A conversation is decided by one writer (`rules`) and folded into its history (`fold`). The API
-pushes what is decided to the sockets of its members (`connectors.chat`); who has none gets a
-notification (`push`).
+A conversation is decided by one writer (`rules`), which numbers its entries without gaps, and is
+folded into its history (`fold`). The API pushes what is decided to the sockets of its members
+(`GET /v1/chat/socket`; `api/routes/chat/frames.py` has the frames, `/v1/chat/page/page.html` a
+page that uses them): whoever comes back says which entry it has, and is told those behind it from
+the history and then what the log brings, each once. Who has no socket gets a notification (`push`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ writes = APIRouter(
 
 
 @writes.post("", status_code=201, response_model=Started)
-async def start(new: NewConversation, services: ServicesDep, asked: AskedDep) -> Response:
+async def start_conversation(
+    new: NewConversation, services: ServicesDep, asked: AskedDep
+) -> Response:
     """Start a conversation. Of the same two people there is one direct conversation: 409."""
     two = sorted({asked.subject, *new.members})
     direct = str(uuid.uuid5(_NAMESPACE, "\n".join(two)))
@@ -87,7 +89,7 @@ async def start(new: NewConversation, services: ServicesDep, asked: AskedDep) ->
 
 
 @writes.patch("/{conversation_id}/members", response_model=Moved)
-async def move(
+async def change_members(
     conversation_id: ConversationId, wanted: Members, services: ServicesDep, asked: AskedDep
 ) -> Response:
     """Take people into a group; out of it, oneself, or as its owner anybody."""
@@ -96,7 +98,7 @@ async def move(
 
 
 @writes.post("/{conversation_id}/messages", status_code=201, response_model=Sent)
-async def send(
+async def send_message(
     conversation_id: ConversationId, new: NewMessage, services: ServicesDep, asked: AskedDep
 ) -> Response:
     """Say something. `clientMsgId` is the idempotency key, here and over a socket alike."""
@@ -106,7 +108,7 @@ async def send(
 
 
 @writes.patch("/{conversation_id}/messages/{seq}", response_model=Changed)
-async def edit(
+async def edit_message(
     conversation_id: ConversationId,
     seq: MessageSeq,
     wanted: NewBody,
@@ -119,7 +121,7 @@ async def edit(
 
 
 @writes.delete("/{conversation_id}/messages/{seq}", response_model=Changed)
-async def delete(
+async def delete_message(
     conversation_id: ConversationId, seq: MessageSeq, services: ServicesDep, asked: AskedDep
 ) -> Response:
     """Take a message of yours back. Its entry stays in the log; its text is shown no longer."""
@@ -128,7 +130,7 @@ async def delete(
 
 
 @writes.put("/{conversation_id}/receipts", response_model=Marked)
-async def receive(
+async def move_receipt(
     conversation_id: ConversationId, wanted: Receipt, services: ServicesDep, asked: AskedDep
 ) -> Response:
     """Say how far you have received and read."""
@@ -155,7 +157,7 @@ ReaderDep = Annotated[Principal, requires(READ)]
 
 
 @router.get("/conversations", response_model=list[Standing])
-async def mine(source: HistoryDep, principal: ReaderDep) -> list[Standing]:
+async def my_conversations(source: HistoryDep, principal: ReaderDep) -> list[Standing]:
     """Your conversations, the one with the newest entry first."""
     return [Standing(**asdict(one)) for one in await source.of_user(principal.subject)]
 
