@@ -18,7 +18,6 @@ import msgspec
 from schemas.chat.events import (
     CHANGE_MEMBERS,
     CHANGE_MESSAGE,
-    MOVE_RECEIPT,
     SEND_MESSAGE,
     START_CONVERSATION,
     ChangeMembers,
@@ -76,9 +75,8 @@ class ChatRules:
                 return _change(state, row, now_ms)
             case CHANGE_MEMBERS.fullname:
                 return _members(state, row, now_ms)
-            case MOVE_RECEIPT.fullname:
+            case _:
                 return _receipt(state, row, now_ms)
-        raise Rejected("unknown_command", f"chat knows no {command.record}", status=422)
 
     def expire(self, state: State, timer: Timer) -> Any:
         raise LookupError(f"chat sets no timers, such as {timer.name}")

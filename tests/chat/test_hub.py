@@ -109,6 +109,19 @@ async def test_only_what_comes_if_nothing_else_is_asked_for() -> None:
     await world.hub.close()
 
 
+async def test_who_has_just_written_finds_it() -> None:
+    world = begun(words=2)
+    client = Client(world, "bob")
+    await client.come(0, written=2)
+    await turns()
+    assert (client.failure, client.seqs) == (None, [])  # neither log nor history has it yet
+    world.fold()
+    await turns()
+    assert client.seqs == [1, 2, 3]
+    await client.go()
+    await world.hub.close()
+
+
 async def test_a_history_that_does_not_get_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "HISTORY_WAIT_S", 0.05)
     world = begun(words=3)

@@ -190,6 +190,8 @@ async def test_what_is_refused_says_what_and_why(place: Place) -> None:
     await wire.message()
     wire.send(type="open", conversationId=ROOM)
     assert (await wire.frame("refused"))["code"] == "no-conversation"
+    wire.send(type="open", conversationId=ROOM, position="nowhere")
+    assert (await wire.frame("refused"))["code"] == "invalid-input"
     wire.send(type="send", conversationId=ROOM, clientMsgId="m1", body="hi")
     refused = await wire.frame("refused")
     assert (refused["ref"], refused["status"]) == ("m1", 404)

@@ -151,12 +151,12 @@ class Client:
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: BaseException | None = None
 
-    async def come(self, after: int | None = -1) -> Line:
+    async def come(self, after: int | None = -1, written: int = -1) -> Line:
         """A new socket that takes up the room where this client is."""
         self.line = await self.world.hub.join(self.user, lambda: None)
         self._tasks = [asyncio.create_task(self._read(self.line))]
         at = (self.seqs[-1] if self.seqs else 0) if after == -1 else after
-        self._tasks.append(asyncio.create_task(self._open(self.line, at)))
+        self._tasks.append(asyncio.create_task(self._open(self.line, at, written)))
         return self.line
 
     async def go(self) -> None:
@@ -176,9 +176,9 @@ class Client:
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [frame for frame in self.frames if frame["type"] == kind]
 
-    async def _open(self, line: Line, after: int | None) -> None:
+    async def _open(self, line: Line, after: int | None, written: int) -> None:
         try:
-            await self.world.hub.open(line, ROOM, after)
+            await self.world.hub.open(line, ROOM, after, {(EVENTS.name, PARTITION): written})
         except Exception as error:
             self.failure = error
 

@@ -2,8 +2,10 @@
 
 From the client:
 
-    open     conversationId, after    follow it: the entries behind `after`, then what comes;
-                                      without `after`, only what comes
+    open     conversationId, after, position
+                                      follow it: the entries behind `after`, then what comes;
+                                      without `after`, only what comes. `position`: what a write
+                                      answered as Headrace-Position, to be in the history first
     close    conversationId           follow it no longer
     send     conversationId, clientMsgId, body, replyTo
     edit     conversationId, ref, of, body          `ref` is the client's own id of the request
@@ -53,6 +55,7 @@ class Open(_Frame, frozen=True, tag="open"):
     """Follow a conversation."""
 
     after: Seq | None = None
+    position: Annotated[str, msgspec.Meta(max_length=512)] = ""
 
 
 class Close(_Frame, frozen=True, tag="close"):

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 import structlog
 
-from api.positions import Looks
+from api.positions import Looks, Partition
 from api.routes.chat import frames
 from api.routes.chat.follow import Follow
 from api.routes.chat.line import AGAIN, ENDING, SILENT, Line
@@ -132,8 +132,11 @@ class Hub:
 
     # -- conversations --------------------------------------------------------------------------
 
-    async def open(self, line: Line, conversation_id: str, after: int | None) -> None:
-        """Tell a line the entries behind `after` (None: none of them) and then all that come.
+    async def open(
+        self, line: Line, conversation_id: str, after: int | None, written: Mapping[Partition, int]
+    ) -> None:
+        """Tell a line the entries behind `after` (None: none of them) and then all that come, once
+        the history has what was `written`.
 
         Raises `Refused`, `SinkError`, and `SinkUnavailable` where the history does not get there.
         """
@@ -142,7 +145,7 @@ class Hub:
         self._places[line][conversation_id] = follow
         self._follows.setdefault(conversation_id, {})[line] = follow
         try:
-            found = await self._caught_up(line.user, conversation_id, after or 0)
+            found = await self._caught_up(line.user, conversation_id, after or 0, written)
             at = found.last_seq if after is None else after
             at = await self._tell(follow, conversation_id, at) if after is not None else at
             marks = await self._history.marks(conversation_id)
@@ -174,12 +177,15 @@ class Hub:
             if not others:
                 del self._follows[conversation_id]
 
-    async def _caught_up(self, user: str, conversation_id: str, after: int) -> Conversation:
+    async def _caught_up(
+        self, user: str, conversation_id: str, after: int, written: Mapping[Partition, int]
+    ) -> Conversation:
         """The conversation, once the history has all that the log had brought when this began,
-        and the entry that the client has.
+        what the client has written, and the entry that it has.
         """
         partition = partition_of(conversation_id, EVENTS.partitions)
-        behind, place = self._next[partition], (EVENTS.name, partition)
+        place = (EVENTS.name, partition)
+        behind = max(self._next[partition], written.get(place, -1) + 1)
         until_s = time.monotonic() + HISTORY_WAIT_S
         while (await self._looks.next()).get(place, 0) < behind:
             if time.monotonic() > until_s:

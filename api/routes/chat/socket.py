@@ -19,6 +19,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from api.auth import READ, WRITE, Principal, require
 from api.limits import Rate
+from api.positions import parse
 from api.problem import Problem
 from api.routes.chat import frames
 from api.routes.chat.hub import Hub
@@ -190,7 +191,10 @@ class Session:
 
     async def _open(self, frame: frames.Open) -> None:
         try:
-            await self._hub.open(self.line, frame.conversation_id, frame.after)
+            written = parse(frame.position)
+            await self._hub.open(self.line, frame.conversation_id, frame.after, written)
+        except Problem as problem:
+            self._refuse(frame, problem.status_code, problem.kind, str(problem.detail))
         except Refused as error:
             self._refuse(frame, error.status, error.code, error.detail)
         except SinkError as error:

@@ -34,11 +34,15 @@ export class ChatClient {
     this.#connect();
   }
 
-  /** Tell `handlers.entry` all entries behind `after`, then all that come. */
-  follow(conversationId, { after = 0, ...handlers }) {
+  /**
+   * Tell `handlers.entry` all entries behind `after`, then all that come. `position`: the
+   * Headrace-Position of the request that made the conversation, if it was just made.
+   */
+  follow(conversationId, { after = 0, position = "", ...handlers }) {
     const told = { delivered: 0, read: 0 };
-    this.places.set(conversationId, { seq: after, read: 0, told, handlers, marks: new Map() });
-    this.#push({ type: "open", conversationId, after });
+    const place = { seq: after, read: 0, told, position, handlers, marks: new Map() };
+    this.places.set(conversationId, place);
+    this.#open(conversationId, place);
   }
 
   leave(conversationId) {
@@ -86,6 +90,10 @@ export class ChatClient {
       this.outbox.set(ref, { frame, resolve, reject });
       this.#push(frame);
     });
+  }
+
+  #open(conversationId, { seq: after, position }) {
+    this.#push({ type: "open", conversationId, after, position });
   }
 
   #push(frame) {
@@ -145,7 +153,7 @@ export class ChatClient {
     this.beat = setInterval(() => this.#push({ type: "ping" }), heartbeatMs);
     for (const [conversationId, place] of this.places) {
       place.told = { delivered: 0, read: 0 }; // what was said of it may not have arrived
-      this.#push({ type: "open", conversationId, after: place.seq });
+      this.#open(conversationId, place);
     }
     for (const { frame } of this.outbox.values()) this.#push(frame);
     this.on.state?.("here");

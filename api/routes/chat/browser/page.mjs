@@ -18,13 +18,13 @@ async function call(path, options = {}) {
   const answer = await fetch(path, { ...options, headers });
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.detail);
-  return body;
+  return { body, position: answer.headers.get("Headrace-Position") ?? "" };
 }
 
 async function enter() {
   token = at("token").value.trim();
   try {
-    const own = await call("/v1/conversations");
+    const { body: own } = await call("/v1/conversations");
     const url = new URL("/v1/chat/socket", location.href.replace(/^http/, "ws")).href;
     chat = new ChatClient({
       url,
@@ -57,7 +57,7 @@ function list(id, title) {
   at("conversations").append(item);
 }
 
-function open(id, title) {
+function open(id, title, position) {
   if (current) chat.leave(current);
   current = id;
   at("title").textContent = title || id;
@@ -66,7 +66,7 @@ function open(id, title) {
     item.setAttribute("aria-current", String(item.id === `c-${id}`));
   }
   const reset = () => at("entries").replaceChildren();
-  chat.follow(id, { after: 0, entry: show, live: () => chat.read(id), reset });
+  chat.follow(id, { after: 0, entry: show, live: () => chat.read(id), reset, position });
 }
 
 function show(entry) {
@@ -84,32 +84,38 @@ function show(entry) {
   } else {
     item.append(node("span", `${entry.by}: ${entry.members.length} are here`, "note"));
   }
-  at("entries").append(item);
-  item.scrollIntoView();
+  if (item.hasChildNodes()) {
+    at("entries").append(item);
+    item.scrollIntoView();
+  }
   if (document.visibilityState === "visible") chat.read(entry.conversationId);
 }
 
-function writes(user) {
-  at("typing").textContent = `${user} is writing`;
+function note(text) {
+  at("typing").textContent = text;
   clearTimeout(quiet);
   quiet = setTimeout(() => (at("typing").textContent = ""), TYPING_MS);
 }
 
+const writes = (user) => note(`${user} is writing`);
+const complain = (error) => note(error.message);
+
 at("enter").onclick = enter;
-at("start").onclick = async () => {
+async function start() {
   const members = at("others").value.split(",").map((name) => name.trim()).filter(Boolean);
-  const made = await call("/v1/conversations", {
-    method: "POST",
-    body: JSON.stringify({ members, title: members.join(", ") }),
-  });
-  list(made.conversationId, made.title);
-  open(made.conversationId, made.title);
-};
+  const asked = JSON.stringify({ members, title: members.join(", ") });
+  const made = await call("/v1/conversations", { method: "POST", body: asked });
+  const { conversationId, title } = made.body;
+  list(conversationId, title);
+  open(conversationId, title, made.position);
+}
+
+at("start").onclick = () => start().catch(complain);
 at("body").onkeydown = (event) => {
   if (event.key === "Enter" && event.target.value.trim() && current) {
     const text = event.target.value;
     event.target.value = "";
-    chat.send(current, text).catch((error) => at("typing").append(error.message));
+    chat.send(current, text).catch(complain);
   } else if (current && Date.now() - typed > TYPING_MS / 2) {
     typed = Date.now();
     chat.typing(current);
