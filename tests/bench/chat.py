@@ -40,6 +40,7 @@ OPENING: Final = 100
 PATIENCE_S: Final = 120.0
 PAUSE_S: Final = 2.0
 """Between two things said in a group, where the time to hear them is taken."""
+BEAT_S: Final = 15.0
 LISTENERS: Final = 20
 """One socket of so many takes the time."""
 AGENTS: Final = ("chat", "chat-history")
@@ -109,6 +110,13 @@ class Socket(asyncio.Protocol):
         elif _LIVE in self._rest:
             self._rest = b""
             self.live.set_result(None)
+            self._beat()
+
+    def _beat(self) -> None:
+        """As the client of the page does: who is not heard of is cut."""
+        if not self.gone:
+            self.send(type="ping")
+            asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
 
 @dataclass
