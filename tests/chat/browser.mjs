@@ -8,7 +8,7 @@ import puppeteer from "puppeteer-core";
 
 const { page: address, people } = JSON.parse(process.argv[2]);
 const browser = await puppeteer.launch({
-  args: [...chromium.args, "--no-sandbox"],
+  args: [...chromium.args.filter((one) => one !== "--single-process"), "--no-sandbox"],
   executablePath: await chromium.executablePath(),
   headless: "shell",
 });
