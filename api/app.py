@@ -29,6 +29,7 @@ from api.positions import Waiting
 from api.responder import Responder
 from api.routes import (
     ads,
+    chat,
     feed,
     ids,
     leaderboard,
@@ -41,13 +42,14 @@ from api.routes import (
     typeahead,
     webhooks,
 )
+from api.routes.chat.opening import open_chat
 from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
 from api.suggesting import open_suggester
 from connectors.asking import Asking
+from connectors.compacted import Feed
 from connectors.encode import Encoder
-from connectors.feed import Feed
 from connectors.ids.issuer import Issuer
 from connectors.limiter.decisions import DecisionLog
 from connectors.limiter.rulebook import Rulebook
@@ -61,12 +63,14 @@ from connectors.producer import LogProducer
 from connectors.replies import RedisReplies
 from connectors.telemetry.intake import Intake
 from schemas import catalog
+from schemas.chat.events import EVENTS as CHAT
 from schemas.ids.snowflake import PUBLIC_CHARS
 from schemas.limiter.events import RULES
 from schemas.registry import schema_ids
 from sinks.ads import HISTORY, WINDOWS
 from sinks.ads.history import AdsAudit, AdsHistory
 from sinks.ads.windows import AdsReader
+from sinks.chat.reader import ChatReader
 from sinks.feed.reader import FeedReader
 from sinks.ids import IdsReader
 from sinks.leaderboard import BOARDS, LeaderboardReader
@@ -100,6 +104,7 @@ ROUTERS = (
     *ids.ROUTERS,
     feed.writes,
     feed.router,
+    *chat.ROUTERS,
     leaderboard.writes,
     leaderboard.scores,
     leaderboard.router,
@@ -234,6 +239,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
         ClickLog(producer) as clicks,
         S3Objects.open(settings) as objects,
+        open_chat(settings, readers["chat"], asking, registered[CHAT.name], metrics) as chats,
     ):
         own = {
             "ids-issuer": issuer,
@@ -245,7 +251,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         yield Services(
             producer=CountedProducer(producer, metrics.api.events),
             verifier=Verifier(keys, settings.api.issuer, settings.api.audience),
-            readers={**readers, **own, **suggesting, "limiter-rules": limits.book},
+            readers={**readers, **own, **suggesting, **chats, "limiter-rules": limits.book},
             limiter=limits,
             replies=replies,
             ready=health.remembered(lambda: _ready(settings, topics)),
@@ -317,6 +323,7 @@ async def open_readers(settings: Settings) -> AsyncIterator[dict[str, Any]]:
             "ads-history": history,
             "ads-audit": AdsAudit(windows, history),
             "feed": await opened.enter_async_context(FeedReader.open(settings)),
+            "chat": await opened.enter_async_context(ChatReader.open(settings)),
             "ids": await opened.enter_async_context(IdsReader.open(settings)),
             "leaderboard": boards,
             "limiter": decided,

@@ -1,9 +1,10 @@
 """Who is asking, and may they: bearer tokens (JWT, RFC 7519; usage RFC 6750; care RFC 8725).
 
 `Authenticate` runs before anything is read and lets nothing pass without a token but the paths
-in `OPEN` and `SIGNED`, and reads of short links and pastes. The key is chosen by `kid` from our
-set and brings its algorithm; the token's own `alg` only has to agree. Checked: signature, `iss`,
-`aud`, `exp`, `iat`, `nbf`, `sub`. Routes then name the scope they need with `requires(...)`.
+in `OPEN` and `SIGNED`, chat's page, and reads of short links and pastes. The key is chosen by
+`kid` from our set and brings its algorithm; the token's own `alg` only has to agree. Checked:
+signature, `iss`, `aud`, `exp`, `iat`, `nbf`, `sub`. Routes then name the scope they need with
+`requires(...)`.
 
 Checking a signature is a quarter of a request's work, so a token that was found good is remembered
 by its digest (`Remembered`) and, while its key is still ours and its time has not passed, not
@@ -44,6 +45,12 @@ REMEMBERED_MAX = 4_096
 """Good tokens that are remembered; of more, those used longest ago are checked anew."""
 OPEN = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths without a token. `/metrics` has its own rule: loopback only."""
+
+PAGE = "/v1/chat/page/"
+"""Begin of the paths of chat's page, which is for everybody; all it asks for needs a token."""
+
+BEARER = "bearer."
+"""What a token follows among the subprotocols of a socket: a browser can set no header there."""
 
 SIGNED = ("/v1/payment-webhooks", "/v1/notification-callbacks/")
 """Begins of paths whose routes check a signature over the body instead of a token."""
@@ -230,9 +237,15 @@ class Authenticate:
         self._rate = rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "websocket":
+            principal = await self._authenticate(scope)
+            self._rate.take(principal.subject)
+            scope["state"]["principal"] = principal
+        elif scope["type"] == "http":
             if scope["path"] in OPEN:
                 scope["state"]["exempt"] = True
+            elif scope["path"].startswith(PAGE):
+                self._rate.take(PAGE)
             elif scope["path"].startswith(SIGNED):
                 self._rate.take(scope["path"])
             elif scope["method"] in {"GET", "HEAD"} and is_code(scope["path"][1:]):
@@ -247,6 +260,8 @@ class Authenticate:
 
     async def _authenticate(self, scope: Scope) -> Principal:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
+        offered = [one for one in scope.get("subprotocols", ()) if one.startswith(BEARER)]
+        given += [f"Bearer {one.removeprefix(BEARER)}".encode() for one in offered]
         if len(given) != 1:
             raise unauthorized("send one Authorization header with a bearer token")
         kind, _, token = given[0].decode("latin-1").partition(" ")

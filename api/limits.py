@@ -34,7 +34,7 @@ class Headers:
         self._bytes_max = limits.header_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] in {"http", "websocket"}:
             target = len(scope["path"]) + len(scope["query_string"])
             size = target + sum(len(name) + len(value) for name, value in scope["headers"])
             if size > self._bytes_max:

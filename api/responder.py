@@ -27,6 +27,8 @@ SECURITY_HEADERS = {
 }
 CLIENT_GONE = 499
 """Logged status of a request whose client hung up before it was complete (nginx's number)."""
+SOCKET_REFUSED, SOCKET_FAILED = 1008, 1011
+"""Close codes of RFC 6455; before a socket is accepted any of them is answered as 403."""
 _ID = re.compile(r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -43,6 +45,9 @@ class Responder:
         self._durations = durations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -76,22 +81,53 @@ class Responder:
         finally:
             self._record(scope, status, time.perf_counter() - started)
 
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A socket: refused with its close code before it is accepted, ended with 1011 after."""
+        scope["state"] = {**scope.get("state", {}), "request_id": _request_id(scope)}
+        started = time.perf_counter()
+        status = HTTPStatus.SWITCHING_PROTOCOLS.value
+        accepted = False
+
+        async def answer(message: Message) -> None:
+            nonlocal accepted
+            accepted |= message["type"] == "websocket.accept"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:
+            status = as_problem(error).status_code
+            if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+                log.exception("socket failed", request_id=scope["state"]["request_id"])
+            code = SOCKET_FAILED if accepted else SOCKET_REFUSED
+            await send({"type": "websocket.close", "code": code})
+        finally:
+            _log(scope, status, time.perf_counter() - started)
+
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        route = _route(scope)
-        self._durations.labels(route, method, str(status)).observe(seconds)
-        principal = scope["state"].get("principal")
-        log.info(
-            "request",
-            request_id=scope["state"]["request_id"],
-            method=method,
-            path=scope["path"][:256],
-            route=route,
-            status=status,
-            duration_ms=round(seconds * 1_000, 3),
-            subject=None if principal is None else principal.subject,
-            client=(scope.get("client") or (None,))[0],
-        )
+        self._durations.labels(_route(scope), _method(scope), str(status)).observe(seconds)
+        _log(scope, status, seconds)
+
+
+def _log(scope: Scope, status: int, seconds: float) -> None:
+    principal = scope["state"].get("principal")
+    log.info(
+        "request",
+        request_id=scope["state"]["request_id"],
+        method=_method(scope),
+        path=scope["path"][:256],
+        route=_route(scope),
+        status=status,
+        duration_ms=round(seconds * 1_000, 3),
+        subject=None if principal is None else principal.subject,
+        client=(scope.get("client") or (None,))[0],
+    )
+
+
+def _method(scope: Scope) -> str:
+    """That of a socket is the one it began with."""
+    method = scope.get("method", "GET")
+    return method if method in _METHODS else "other"
 
 
 def _request_id(scope: Scope) -> str:

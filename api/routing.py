@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
@@ -53,7 +53,7 @@ def _begins(router: APIRouter) -> tuple[str, ...]:
     """What comes before the first parameter of the router's paths."""
     found = set()
     for route in router.routes:
-        if not isinstance(route, APIRoute):
+        if not isinstance(route, APIRoute | APIWebSocketRoute):
             raise TypeError(f"{route} is no route of an API")
         found.add(route.path.partition("{")[0])
     return tuple(sorted(found))

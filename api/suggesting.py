@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import Any
 
-from connectors.feed import Feed
+from connectors.compacted import Feed
 from connectors.typeahead.blocklist import Blocklist
 from schemas.typeahead.events import BLOCKLIST
 from sinks.drivers import s3

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from connectors.feed import Feed
+from connectors.compacted import Feed
 from connectors.typeahead.blocklist import Blocklist
 from infra.error import StackError
 from schemas.typeahead.events import BLOCKLIST

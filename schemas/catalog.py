@@ -14,6 +14,7 @@ from streams.runtime.topic import Topic, retry_topic
 
 SYSTEMS = (
     "ads",
+    "chat",
     "feed",
     "ids",
     "leaderboard",
@@ -23,8 +24,8 @@ SYSTEMS = (
     "pastes",
     "payments",
     "telemetry",
-    "webhooks",
     "typeahead",
+    "webhooks",
 )
 """Every system with schemas, alphabetical; each is a folder here with an `events.py`."""
 

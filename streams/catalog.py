@@ -12,6 +12,7 @@ from streams.runtime.reactor.rules import Reactor
 
 SYSTEMS = (
     "ads",
+    "chat",
     "feed",
     "ids",
     "leaderboard",
@@ -21,8 +22,8 @@ SYSTEMS = (
     "pastes",
     "payments",
     "telemetry",
-    "webhooks",
     "typeahead",
+    "webhooks",
 )
 
 

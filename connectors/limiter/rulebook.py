@@ -1,5 +1,5 @@
 """The rules in force, in every process that needs them: a fold of `limiter.rules` in memory
-(`connectors.feed`). While the log is away the rules stay as they were last read, and a rule that
+(`connectors.compacted`). While the log is away the rules stay as they were last read, and a rule that
 cannot be read stays as it was, since no rule is worse than an old one.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.feed import Book
+from connectors.compacted import Book
 from schemas.limiter.events import RULE_REMOVED
 from schemas.limiter.rules import BadRule, Request, Rule
 

@@ -1,5 +1,5 @@
 """What must never be suggested, in every process that suggests: a fold of `typeahead.blocklist` in
-memory (`connectors.feed`).
+memory (`connectors.compacted`).
 
 A phrase blocks every term that has its words in it, one after the other, whatever stands around
 them. Whoever suggests asks for each term it is about to show, so neither a snapshot that was built
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.feed import Book
+from connectors.compacted import Book
 from schemas.typeahead.events import PHRASE_BLOCKED
 
 _WORDS = re.compile(r"\w+|[^\w\s!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u206f\u3000-\u303f]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -21,7 +22,8 @@ app = typer.Typer(add_completion=False)
 HEADER_TIMEOUT_MS = 10_000
 """A client that has not sent its headers by then is cut off (slow-loris)."""
 HEADER_BUFFER_BYTES = 65_536
-CONNECTIONS_MAX = 2_048
+DESCRIPTORS_SPARE = 512
+"""Open files that are no connections of clients: stores, the log, libraries."""
 
 
 @app.callback(
@@ -49,7 +51,9 @@ def api(
         os.environ["HEADRACE_API__WORKERS"] = str(workers)
         if workers > 1:
             os.environ.setdefault(METRICS_FOLDER, folder)
-        server(host or settings.host, port or settings.port, workers).serve()
+        server(
+            host or settings.host, port or settings.port, workers, settings.connections_max
+        ).serve()
 
 
 @app.command(epilog="Example: [bold]headrace api openapi > openapi.json[/]")
@@ -58,7 +62,20 @@ def openapi() -> None:
     typer.echo(json.dumps(document(), indent=2, ensure_ascii=False))
 
 
-def server(host: str, port: int, workers: int) -> Granian:
+def connections_max(wanted: int) -> int:
+    """So many connections a process, or as many as it may have open files, whichever is less. It
+    takes for itself what the system lets it have.
+    """
+    needed = wanted + DESCRIPTORS_SPARE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - DESCRIPTORS_SPARE))
+
+
+def server(host: str, port: int, workers: int, limit: int) -> Granian:
     """The server, with limits on connections and headers. The kernel spreads connections over the
     worker processes, so a client with one connection stays with one of them.
     """
@@ -69,9 +86,8 @@ def server(host: str, port: int, workers: int) -> Granian:
         interface=Interfaces.ASGI,
         factory=True,
         workers=workers,
-        websockets=False,
         http=HTTPModes.http1,
-        backpressure=CONNECTIONS_MAX,
+        backpressure=connections_max(limit),
         http1_settings=HTTP1Settings(
             header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=HEADER_BUFFER_BYTES
         ),

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.demo import (
+    chat,
     feed,
     ids,
     limiter,
@@ -155,7 +156,12 @@ def _typeahead(scale: int, console: Console) -> tuple[list[Check], str]:
     return typeahead.run(console, Home.default()), f"{typeahead.SEARCHES:,} searches"
 
 
+def _chat(scale: int, console: Console) -> tuple[list[Check], str]:
+    return chat.run(console, Home.default()), "four mailing lists as groups"
+
+
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
+    "chat": _chat,
     "feed": _feed,
     "ids": _ids,
     "links": _links,
@@ -163,8 +169,8 @@ STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
     "notifications": _notifications,
     "pastes": _pastes,
     "payments": _payments,
-    "webhooks": _webhooks,
     "typeahead": _typeahead,
+    "webhooks": _webhooks,
 }
 """Demos of systems that decide: what was compared, and what was done. One at a time, by name."""
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from connectors.feed import Feed
+from connectors.compacted import Feed
 from connectors.limiter.rulebook import Rulebook
 from infra.limiter import past
 from schemas.limiter.events import RULES

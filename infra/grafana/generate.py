@@ -11,6 +11,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from infra.grafana.overview import overview
 from infra.grafana.systems import (
     ads,
+    chat,
     feed,
     ids,
     leaderboard,
@@ -30,6 +31,7 @@ DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
     "ads": ads.dashboard,
     "feed": feed.dashboard,
+    "chat": chat.dashboard,
     "ids": ids.dashboard,
     "leaderboard": leaderboard.dashboard,
     "limiter": limiter.dashboard,

@@ -38,6 +38,7 @@ def overview() -> Any:
         ("Decisions", decisions(S)),
         ("Rebuilds", _rebuilds()),
         ("API", _api()),
+        ("Chat", sockets()),
     )
 
 
@@ -226,6 +227,20 @@ def reactors(s: str) -> list[Any]:
             COUNT,
             (f"max by (agent) (headrace_reactor_breakers_open{{{s}}})", "{{agent}}"),
             about="Their calls fail again and again; one call at a time probes them.",
+        ),
+    ]
+
+
+def sockets() -> list[Any]:
+    """The sockets of chat, in all processes of the API."""
+    return [
+        lines("Sockets", COUNT, ("sum(headrace_chat_sockets)", "open")),
+        lines("Frames", RATE, (rate("headrace_chat_frames_total", "kind", ""), "{{kind}}")),
+        lines(
+            "Sockets cut by this side",
+            RATE,
+            (rate("headrace_chat_cuts_total", "code", ""), "{{code}}"),
+            about="4008: the client was too slow. 4009: it has to take up again. 4010: silent.",
         ),
     ]
 

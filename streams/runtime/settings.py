@@ -173,6 +173,8 @@ class Api(_Part):
     port: int = 18080
     workers: int = 1
     """Processes that share the port; each has its part of the rates in `limits`."""
+    connections_max: int = 16_384
+    """Of one process, sockets included; as many as it may have open files, if those are fewer."""
     issuer: str = "headrace-dev"
     audience: str = "headrace"
     keys_file: Path | None = None

@@ -6,12 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,24 +17,23 @@ import pytest
 
 from api.auth import READ, WRITE
 from api.issuer import DevIssuer
-from infra.local.ports import free_port
 from schemas.apply import apply
 from streams.runtime import settings
 from streams.runtime.settings import Settings
+from tests import stack
 from tests.api.conftest import CLICK
 
 pytestmark = pytest.mark.stack
 
-ROOT = Path(__file__).resolve().parents[2]
 SLOW_SOCKETS = 200
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("home")
-    stack = settings.home() / "stack.json"  # where this run's servers are
-    if stack.is_file():
-        shutil.copy(stack, made)
+    servers = settings.home() / "stack.json"  # where this run's servers are
+    if servers.is_file():
+        shutil.copy(servers, made)
     return made
 
 
@@ -54,38 +49,13 @@ def base(home: Path, topics: None) -> Iterator[str]:
         yield url
 
 
+LIMITS = {"receipt_timeout_ms": 1_000, "body_bytes_max": 100_000}
+
+
 @contextmanager
 def served(home: Path, *options: str) -> Iterator[str]:
-    port = free_port()
-    environment = {
-        **os.environ,
-        "HEADRACE_HOME": str(home),
-        "HEADRACE_API__LIMITS": json.dumps(
-            {"receipt_timeout_ms": 1_000, "body_bytes_max": 100_000}
-        ),
-    }
-    code = "import sys; from infra.cli import main; sys.argv[0] = 'headrace'; main()"
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, "api", "--port", str(port), *options],
-            cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    try:
-        url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while True:
-            assert process.poll() is None, (home / "log").read_text()
-            try:
-                if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            assert time.monotonic() < deadline, (home / "log").read_text()
-            time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
+    with stack.served(home, *options, HEADRACE_API__LIMITS=json.dumps(LIMITS)) as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -207,7 +177,8 @@ async def test_slow_senders_are_cut_off_and_others_do_not_wait(
 def test_the_log_is_json_without_tokens(base: str, home: Path, headers: dict[str, str]) -> None:
     httpx.post(f"{base}/v1/ads/events", json=CLICK, headers=headers)
 
-    text = (home / "log").read_text()
+    port = base.rsplit(":", 1)[1]
+    text = (home / f"api-{port}.log").read_text()
     requests = [json.loads(line) for line in text.splitlines() if '"request"' in line]
     assert any(line["route"] == "/v1/ads/events" and line["status"] == 202 for line in requests)
     assert headers["Authorization"].split()[1] not in text

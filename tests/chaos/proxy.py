@@ -53,6 +53,10 @@ class Proxy:
         if self.faults.down:
             asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
 
+    def cut(self) -> None:
+        """Cut one of the open connections, at random; new ones are taken."""
+        asyncio.run_coroutine_threadsafe(self._cut_one(), self._loop).result(10)
+
     def heal(self) -> None:
         """Forward everything."""
         self.set()
@@ -80,6 +84,11 @@ class Proxy:
         for writer in list(self._writers):
             self.seen["cut"] += 1
             writer.transport.abort()
+
+    async def _cut_one(self) -> None:
+        if self._writers:
+            self.seen["cut"] += 1
+            self._random.choice(sorted(self._writers, key=id)).transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.seen["connections"] += 1

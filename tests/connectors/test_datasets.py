@@ -22,6 +22,7 @@ from connectors.datasets import (
     fetch,
     flights,
     github_webhooks,
+    mails,
     open_bandit,
 )
 
@@ -183,5 +184,41 @@ def test_an_npm_package_is_checked_before_it_is_opened(
     monkeypatch.setattr(clients.shutil, "which", lambda _: "npm")
     clients.by_npm("@a/b@1", sha256(packed.getvalue()), ["package/x.csv"], tmp_path)
     assert (tmp_path / "package" / "x.csv").read_bytes() == CONTENT
+    clients.by_npm("@a/b@1", sha256(packed.getvalue()), ["a-b-1.tgz"], tmp_path)
+    assert (tmp_path / "a-b-1.tgz").read_bytes() == packed.getvalue()
     with pytest.raises(Unavailable, match="not the recorded one"):
         clients.by_npm("@a/b@1", sha256(b"other"), ["package/x.csv"], tmp_path)
+
+
+MAIL = """\
+Message-ID: <{id}@example.org>
+From: "A. Person" <{sender}@Example.org>
+List-Id: Friends of ours <forum.example.org>
+Date: {date}
+In-Reply-To: {parent}
+
+text
+"""
+
+
+def test_mails() -> None:
+    told = [
+        ("2", "bob", "Mon, 02 Sep 2002 10:00:00 +0200", "<1@example.org>"),
+        ("1", "ann", "Mon, 02 Sep 2002 07:00:00 -0000", ""),
+        ("1", "ann", "Mon, 02 Sep 2002 09:00:00 -0000", "<2@example.org>"),
+        ("3", "bob", "Mon, 02 Sep 0102 10:00:00 +0200", "<1@example.org>"),
+        ("4", "bob", "yesterday", "<1@example.org>"),
+    ]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for n, (id_, sender, date, parent) in enumerate(told):
+            text = MAIL.format(id=id_, sender=sender, date=date, parent=parent)
+            for name in (f"package/data/easy-ham-1/{n}.txt", f"package/data/easy-ham-1/{n}.json"):
+                info = tarfile.TarInfo(name)
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text.encode()))
+    first, second = mails.mails(packed.getvalue())
+    assert (first.id, first.parent, second.id) == ("1@example.org", "", "2@example.org")
+    assert (second.room, second.parent) == ("forum.example.org", "1@example.org")
+    assert second.time_ms - first.time_ms == 3_600_000
+    assert (len(first.person), first.person == second.person) == (10, False)

@@ -1,7 +1,8 @@
 """Every metric Headrace exports, in one place.
 
 `Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
-`reactors`, `api`, `limits`); dashboards, alert rules and their tests are checked against it.
+`reactors`, `api`, `limits`, `chat`); dashboards, alert rules and their tests are checked against
+it.
 
 Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
 store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
@@ -358,6 +359,31 @@ class Limits:
         )
 
 
+class Chat:
+    """The sockets of chat, in the processes of the API."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sockets = Gauge(
+            "headrace_chat_sockets",
+            "Sockets that are open.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.frames = Counter(
+            "headrace_chat_frames_total",
+            "Frames queued for sockets, by kind: entry, history, receipt, typing.",
+            ("kind",),
+            registry=registry,
+        )
+        self.cuts = Counter(
+            "headrace_chat_cuts_total",
+            "Sockets cut by this side, by close code (4008: slow, 4009: to be taken up again, "
+            "4010: silent).",
+            ("code",),
+            registry=registry,
+        )
+
+
 class Metrics:
     """The catalogue on one registry; `default()` is the process's own, tests make theirs."""
 
@@ -372,6 +398,7 @@ class Metrics:
         self.reactors = Reactors(registry)
         self.api = Api(registry)
         self.limits = Limits(registry)
+        self.chat = Chat(registry)
         self.decisions = Decisions(registry)
 
     def agent(

@@ -1,0 +1,1 @@
+"""What passes between the API's processes without going through the log."""
