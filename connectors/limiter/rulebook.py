@@ -1,6 +1,6 @@
 """The rules in force, in every process that needs them: a fold of `limiter.rules` in memory
-(`connectors.compacted`). While the log is away the rules stay as they were last read, and a rule that
-cannot be read stays as it was, since no rule is worse than an old one.
+(`connectors.compacted`). While the log is away the rules stay as they were last read, and a rule
+that cannot be read stays as it was, since no rule is worse than an old one.
 """
 
 from __future__ import annotations
