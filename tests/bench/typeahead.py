@@ -102,9 +102,9 @@ def _alone(frame: pl.DataFrame, names: list[str]) -> tuple[bytes, dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "some.arrow")
         path.write_bytes(file)
+        asked = [*typed(names, LOOKUPS)]
         before = psutil.Process().memory_full_info().uss
         index = Index(path)
-        asked = [*typed(names, LOOKUPS)]
         best = [_ms(index.best, right) for right, _ in asked]
         near = [_ms(index.near, wrong) for _, wrong in asked if len(wrong) > 2]
         own = psutil.Process().memory_full_info().uss - before
