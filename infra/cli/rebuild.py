@@ -19,6 +19,7 @@ from streams.runtime import rebuild as builder
 from streams.runtime.avro import RegistrySource
 from streams.runtime.dead_letters import KafkaOutbox
 from streams.runtime.decoding import decoder
+from streams.runtime.native.feed import opened
 from streams.runtime.projection import Projection, System
 from streams.runtime.settings import Settings
 from streams.runtime.sink import Sink
@@ -139,7 +140,12 @@ def run(
             metrics.default().agent(
                 projection.name, system=system.name, topic=topic, store=projection.store
             ),
-            kafka.consumer(settings.kafka, f"rebuild-{projection.name}-{uuid.uuid4().hex[:8]}"),
+            opened(
+                settings.kafka,
+                f"rebuild-{projection.name}-{uuid.uuid4().hex[:8]}",
+                topic,
+                settings.reader,
+            ),
             bounds=lambda seat: kafka.log_bounds(admin, seat.topic, seat.partition),
             compare=(lambda live, new: compare(sink, live, new)) if verify else None,
             progress=show,

@@ -15,6 +15,7 @@ from sinks import digest
 from streams.runtime import kafka, metrics
 from streams.runtime.avro import Decoder, RegistrySource, SchemaSource
 from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.native.feed import opened
 from streams.runtime.rebuild import Differs, Progress, Rebuild, Report, abort
 from streams.runtime.sink import Sink, SinkError
 from tests.chaos.load import DAY_MS, Load, clicks, scores
@@ -43,7 +44,7 @@ def made(rig: Rig, agent: str, sink: Sink, schemas: SchemaSource, **more: Any) -
         metrics.default().agent(
             projection.name, system=rig.run, topic=projection.topic.name, store=projection.store
         ),
-        kafka.consumer(settings.kafka, f"{rig.run}-rebuild-{time.monotonic_ns()}"),
+        opened(settings.kafka, f"{rig.run}-rebuild-{time.monotonic_ns()}", projection.topic.name),
         bounds=lambda seat: kafka.log_bounds(rig.admin, seat.topic, seat.partition),
         compare=lambda live, new: compare(sink, live, new),
         **more,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,3 +137,10 @@ def since(messages: Sequence[Message], offset: int) -> Sequence[Message]:
     if isinstance(messages, Columns):
         return messages.since(offset)
     return [one for one in messages if _OFFSET(one) >= offset]
+
+
+def before(messages: Sequence[Message], offset: int) -> int:
+    """How many of the records are before `offset`."""
+    if isinstance(messages, Columns):
+        return messages.before(offset)
+    return bisect_left(messages, offset, key=_OFFSET)

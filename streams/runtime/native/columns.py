@@ -76,9 +76,13 @@ class Columns(Sequence[Message]):
         self._rows += more._rows
         return self
 
+    def before(self, offset: int) -> int:
+        """How many of the records are before `offset`."""
+        return int(self._records.before(offset))
+
     def since(self, offset: int) -> Columns:
         """The records at `offset` and after it."""
-        return self[self._records.before(offset) :]
+        return self[self.before(offset) :]
 
     def picked(self, rows: Iterable[int]) -> Columns:
         """Some of the records, by index."""

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 from streams.runtime.dead_letters import Outbox
 from streams.runtime.decoding import Decodes
 from streams.runtime.kafka import LogBounds
+from streams.runtime.lane.feed import Feed
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import AgentMetrics
@@ -76,7 +77,7 @@ class Rebuild:
     decoder: Decodes
     outbox: Outbox
     metrics: AgentMetrics
-    consumer: Consumer
+    reading: tuple[Consumer, Feed]
     bounds: Callable[[Seat], LogBounds]
     compare: Callable[[int, int], Any] | None = None
     progress: Callable[[Progress], None] = lambda _: None
@@ -133,7 +134,7 @@ class Rebuild:
         seats = [Seat(topic.name, partition) for partition in range(topic.partitions)]
         starts = {seat: pump.locate(seat) for seat in seats}
         targets = {seat.partition: starts[seat] for seat in seats}
-        source = Source(self.consumer, starts, targets, self.projection.rows_max)
+        source = Source(self.reading, starts, targets, self.projection.rows_max)
         source.start()
         pipeline = Pipeline(
             self.projection,

@@ -6,14 +6,14 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from itertools import groupby
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
+from streams.runtime.lane.feed import Feed
 from streams.runtime.lane.garbage import spare_records
-from streams.runtime.lane.span import Seat, Span
+from streams.runtime.lane.pending import Pending
+from streams.runtime.lane.span import Seat, Span, before, offset_of
 
-CONSUME_ROWS = 500
 WAIT_S = 0.05
 SPANS_MAX = 3
 
@@ -21,30 +21,30 @@ SPANS_MAX = 3
 class Source(threading.Thread):
     """Spans of assigned partitions, read ahead in a thread of its own.
 
-    Only this thread touches the consumer. Nothing at or beyond a partition's target is handed
-    out; what was read beyond it waits here, and the partition is paused meanwhile.
+    Only this thread touches the consumer and its feed. Nothing at or beyond a partition's target
+    is handed out; what was read beyond it waits here, and the partition is paused meanwhile.
     """
 
     def __init__(
         self,
-        consumer: Consumer,
+        reading: tuple[Consumer, Feed],
         starts: Mapping[Seat, int],
         targets: Mapping[int, int],
         rows_max: int,
     ) -> None:
         super().__init__(name="rebuild-source", daemon=True)
-        self._consumer = consumer
-        self._seats = {seat.partition: seat for seat in starts}
+        self._consumer, self._feed = reading
         self._topic = next(iter(starts)).topic
         self._targets = dict(targets)
         self._rows_max = rows_max
-        self._held: dict[int, list[Message]] = {partition: [] for partition in self._seats}
+        self._pending = {seat.partition: Pending(seat, at) for seat, at in starts.items()}
         self._paused: set[int] = set()
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self.spans: queue.Queue[Span] = queue.Queue(SPANS_MAX)
+        self._feed.place(self._pending)
         places = [TopicPartition(self._topic, seat.partition, at) for seat, at in starts.items()]
-        consumer.assign(places)
+        self._consumer.assign(places)
 
     def aim(self, targets: Mapping[int, int]) -> None:
         """Move the targets forward."""
@@ -77,28 +77,27 @@ class Source(threading.Thread):
             self._consumer.close()
 
     def _turn(self) -> None:
-        messages = self._consumer.consume(CONSUME_ROWS, timeout=WAIT_S)
-        for message in messages:
-            if message.error() is not None and not message.error().retriable():
-                raise RuntimeError(f"{self._topic}/{message.partition()}: {message.error()}")
-        good = (message for message in messages if message.error() is None)
-        for partition, run in groupby(good, Message.partition):
-            self._held[partition].extend(run)
-        drained = len(messages) < CONSUME_ROWS
-        for partition, held in self._held.items():
-            self._give(partition, held, drained=drained)
+        now = time.monotonic()
+        for partition, run in self._feed.fill(WAIT_S):
+            pending = self._pending[partition]
+            if not pending.take(run, now):
+                self._consumer.seek(TopicPartition(self._topic, partition, pending.begins))
+        drained = self._feed.drained
+        for partition, pending in self._pending.items():
+            self._give(partition, pending, drained=drained)
 
-    def _give(self, partition: int, held: list[Message], *, drained: bool) -> None:
-        target = self._targets.get(partition, 0)
-        beyond = bool(held) and held[-1].offset() >= target
+    def _give(self, partition: int, pending: Pending, *, drained: bool) -> None:
+        rows, target = pending.messages, self._targets.get(partition, 0)
+        beyond = bool(rows) and offset_of(rows, -1) >= target
         if beyond != (partition in self._paused):
             place = [TopicPartition(self._topic, partition)]
             (self._consumer.pause if beyond else self._consumer.resume)(place)
             (self._paused.add if beyond else self._paused.discard)(partition)
-        ready = sum(message.offset() < target for message in held) if beyond else len(held)
-        if ready and (drained or beyond or ready >= self._rows_max):
-            self._put(Span(self._seats[partition], held[:ready]))
-            del held[:ready]
+        ready = before(rows, target) if beyond else len(rows)
+        while ready >= self._rows_max or (ready and (drained or beyond)):
+            span = pending.cut(min(ready, self._rows_max), time.monotonic())
+            ready -= len(span)
+            self._put(span)
 
     def _put(self, span: Span) -> None:
         while not self._ended.is_set():

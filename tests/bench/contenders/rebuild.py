@@ -15,6 +15,7 @@ from sinks.open import open_sink
 from streams.runtime import kafka, metrics
 from streams.runtime.avro import Decoder, RegistrySource
 from streams.runtime.dead_letters import KafkaOutbox
+from streams.runtime.native.feed import opened
 from streams.runtime.projection import Projection
 from streams.runtime.rebuild import Rebuild
 from streams.runtime.settings import Settings
@@ -57,7 +58,7 @@ def made(projection: Projection, sink: Sink, settings: Settings, admin: AdminCli
         metrics.default().agent(
             projection.name, system="bench", topic=topic.name, store=projection.store
         ),
-        kafka.consumer(settings.kafka, projection.name),
+        opened(settings.kafka, projection.name, projection.topic.name, settings.reader),
         bounds=lambda seat: kafka.log_bounds(admin, seat.topic, seat.partition),
         keep_old=True,
     )

@@ -29,6 +29,7 @@ from streams.runtime.derivation.positions import from_metadata
 from streams.runtime.derivation.rules import Derivation
 from streams.runtime.derivation.wire import Source, columns, source_header
 from streams.runtime.metrics import Metrics
+from streams.runtime.native.feed import opened
 from streams.runtime.position import NO_WATERMARK, FilterState, Position
 from streams.runtime.projection import Projection
 from streams.runtime.rebuild import Rebuild
@@ -209,7 +210,7 @@ def _fold(scene: Scene, rows: int) -> None:
         Decoder(target, schemas),
         Letterbox(),
         Metrics(CollectorRegistry()).agent(model.name, system="t", topic="t", store="memory"),
-        kafka.consumer(scene.settings.kafka, model.name),
+        opened(scene.settings.kafka, model.name, target.name),
         bounds=lambda seat: kafka.log_bounds(scene.admin, seat.topic, seat.partition),
     ).run()
     schemas.close()

@@ -12,6 +12,7 @@ from sinks.drivers.memory import MemorySink, MemoryStore
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder
 from streams.runtime.metrics import Metrics
+from streams.runtime.native.feed import opened
 from streams.runtime.position import applied
 from streams.runtime.projection import Projection
 from streams.runtime.rebuild import Rebuild
@@ -45,7 +46,7 @@ def fold(rig: Rig) -> MemorySink:
         Decoder(events, rig.schemas),
         Letterbox(),
         Metrics(CollectorRegistry()).agent(model.name, system="t", topic="t", store="memory"),
-        kafka.consumer(rig.settings.kafka, model.name),
+        opened(rig.settings.kafka, model.name, events.name),
         bounds=lambda seat: kafka.log_bounds(admin, seat.topic, seat.partition),
     ).run()
     return sink
