@@ -16,7 +16,7 @@ from connectors.tail import Decided
 from schemas.chat.events import EVENTS, ConversationChanged, ReceiptMoved
 from sinks.chat.reader import Conversation, Entry, Mark
 from streams.runtime.kafka import partition_of
-from streams.runtime.metrics.catalogue import Chat
+from streams.runtime.metrics.edge import Chat
 from streams.runtime.position import Position
 from tests.chat.desk import ROOM, Desk
 

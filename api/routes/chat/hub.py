@@ -28,7 +28,7 @@ from connectors.tail import Decided
 from schemas.chat.events import EVENTS, ConversationChanged, ReceiptMoved
 from sinks.chat.reader import Conversation
 from streams.runtime.kafka import partition_of
-from streams.runtime.metrics.catalogue import Chat
+from streams.runtime.metrics.edge import Chat
 from streams.runtime.sink import SinkError, SinkUnavailable
 
 SILENT_S: Final = 45.0
