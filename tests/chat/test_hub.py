@@ -11,7 +11,7 @@ from api.routes.chat.line import AGAIN, CHARS_MAX, ENDING, FRAMES_MAX, SILENT, S
 from connectors.asking import Refused
 from streams.runtime.sink import SinkUnavailable
 from tests.chat.desk import ROOM
-from tests.chat.world import Client, World, turns
+from tests.chat.world import Client, World, a_while, until
 
 PEOPLE = ["alice", "bob", "carol"]
 
@@ -28,6 +28,7 @@ def begun(seed: int = 0, words: int = 0) -> World:
 @pytest.mark.parametrize("seed", range(12))
 async def test_no_gap_and_no_repeat_however_log_history_and_sockets_fall(seed: int) -> None:
     world = begun(seed)
+    world.fold(1)
     chance = world.chance
     world.loose = seed % 2 == 0
     clients = [Client(world, user) for user in PEOPLE]
@@ -54,8 +55,9 @@ async def test_no_gap_and_no_repeat_however_log_history_and_sockets_fall(seed: i
         if client.line is None or client.line.code:
             await client.go()
             await client.come()
-    await turns(200)
     last = world.desk.entries[-1].seq
+    await until(lambda: all(len(one.seqs) >= last for one in clients))
+    await a_while()
     for client in clients:
         assert client.seqs == list(range(1, last + 1))
         assert client.failure is None
@@ -68,14 +70,15 @@ async def test_what_the_log_brings_meanwhile_waits_for_the_history() -> None:
     world.fold(3)
     early = Client(world, "alice")
     await early.come()
-    await turns()
+    await until(lambda: early.of("live"))
     world.bring()
     late = Client(world, "bob")
     await late.come()
-    await turns()
+    await a_while()
     assert late.seqs == []  # the log has brought more than the history has
     world.fold()
-    await turns()
+    await until(lambda: late.of("live"))
+    await until(lambda: len(early.seqs) == len(late.seqs) == 6)
     assert late.seqs == early.seqs == [1, 2, 3, 4, 5, 6]
     assert late.of("live")[0]["seq"] == 6
     for one in (early, late):
@@ -88,7 +91,7 @@ async def test_a_long_history_goes_out_at_the_pace_of_its_reader() -> None:
     world.fold()
     client = Client(world, "bob")
     line = await client.come(100)
-    await turns(5_000)
+    await until(lambda: client.of("live"))
     assert line.code == 0
     assert client.seqs == list(range(101, 4 * FRAMES_MAX + 2))
     await client.go()
@@ -100,10 +103,10 @@ async def test_only_what_comes_if_nothing_else_is_asked_for() -> None:
     world.catch_up()
     client = Client(world, "bob")
     await client.come(None)
-    await turns()
+    await until(lambda: client.of("live"))
     world.desk.say("alice", "new")
     world.catch_up()
-    await turns()
+    await until(lambda: client.seqs)
     assert client.seqs == [5]
     await client.go()
     await world.hub.close()
@@ -113,10 +116,10 @@ async def test_who_has_just_written_finds_it() -> None:
     world = begun(words=2)
     client = Client(world, "bob")
     await client.come(0, written=2)
-    await turns()
+    await a_while()
     assert (client.failure, client.seqs) == (None, [])  # neither log nor history has it yet
     world.fold()
-    await turns()
+    await until(lambda: client.of("live"))
     assert client.seqs == [1, 2, 3]
     await client.go()
     await world.hub.close()
@@ -127,18 +130,19 @@ async def test_a_history_that_does_not_get_there_is_told(monkeypatch: pytest.Mon
     world = begun(words=3)
     client = Client(world, "bob")
     await client.come()
-    await turns()
+    await until(lambda: client.failure)
     assert isinstance(client.failure, Refused)  # there is no conversation yet
     world.bring()
     await client.go()
+    client.failure = None
     await client.come()
-    await asyncio.sleep(0.1)
+    await until(lambda: client.failure)
     assert isinstance(client.failure, SinkUnavailable)
     await client.go()
     world.fold()
     client.failure = None
     await client.come(10**6)
-    await asyncio.sleep(0.1)
+    await until(lambda: client.failure)
     assert isinstance(client.failure, Refused)
     assert client.failure.code == "no_such_entry"
     await client.go()
@@ -150,10 +154,10 @@ async def test_a_slow_client_is_cut_and_costs_nobody_else() -> None:
     world.catch_up()
     quick = Client(world, "alice")
     await quick.come()
-    await turns()
+    await until(lambda: quick.of("live"))
     slow = Client(world, "bob")
     line = await slow.come()
-    await turns()
+    await until(lambda: slow.of("live"))
     slow.stall()
     for n in range(FRAMES_MAX + 10):
         world.desk.say("carol", f"word {n}")
@@ -161,9 +165,8 @@ async def test_a_slow_client_is_cut_and_costs_nobody_else() -> None:
     for _ in world.log[world.brought :]:
         world.bring(1)
         await asyncio.sleep(0)
-    await turns(2_000)
+    await until(lambda: len(quick.seqs) == FRAMES_MAX + 11)
     assert line.code == SLOW
-    assert len(quick.seqs) == FRAMES_MAX + 11
     for one in (quick, slow):
         await one.go()
     await world.hub.close()
@@ -192,16 +195,17 @@ async def test_members_who_come_and_go_are_told_and_strangers_are_not() -> None:
     bob, dave = Client(world, "bob"), Client(world, "dave")
     await bob.come()
     await dave.come()
-    await turns()
+    await until(lambda: bob.of("live") and dave.failure)
     assert isinstance(dave.failure, Refused)
     world.desk.members("alice", add=["dave"])
     world.catch_up()
-    await turns()
+    await until(lambda: dave.of("joined"))
     assert dave.of("joined")[0]["conversationId"] == ROOM
     world.desk.members("alice", remove=["bob"])
     world.desk.say("alice", "without bob")
     world.catch_up()
-    await turns()
+    await until(lambda: bob.of("left"))
+    await a_while()
     assert bob.seqs == [1, 2, 3, 4]
     assert [frame["type"] for frame in bob.frames[-2:]] == ["entry", "left"]
     for one in (bob, dave):
@@ -215,20 +219,20 @@ async def test_receipts_and_typing_reach_the_others() -> None:
     clients = [Client(world, user) for user in PEOPLE]
     for one in clients:
         await one.come()
-    await turns()
+    await until(lambda: all(one.of("live") for one in clients))
     alice, bob, _ = clients
     assert alice.line is not None
     await world.hub.typing(alice.line, ROOM)
     world.desk.mark("bob", 2, 1)
     world.catch_up()
-    await turns()
+    await until(lambda: alice.of("receipt") and bob.of("typing"))
     assert (alice.of("typing"), len(bob.of("typing"))) == ([], 1)
     assert [(r["userId"], r["delivered"], r["read"]) for r in alice.of("receipt")] == [
         ("bob", 2, 1)
     ]
     late = Client(world, "carol")
     await late.come()
-    await turns()
+    await until(lambda: late.of("live"))
     assert late.of("live")[0]["marks"] == [{"userId": "bob", "delivered": 2, "read": 1}]
     for one in (*clients, late):
         await one.go()
@@ -244,7 +248,7 @@ async def test_sessions_are_there_while_their_sockets_are_heard(
     world.catch_up()
     line = await world.hub.join("bob", lambda: None)
     assert world.beats == [("bob", line.session)]
-    await asyncio.sleep(0.2)
+    await until(lambda: line.code)
     assert line.code == SILENT
     await world.hub.part(line)
     assert world.beats == []
@@ -268,7 +272,7 @@ async def test_a_follower_that_fails_is_begun_anew_and_everybody_takes_up_again(
     world.catch_up()
     client = Client(world, "bob")
     line = await client.come()
-    await turns()
+    await until(lambda: client.of("live"))
     world.failed(RuntimeError("the log is away"))
     assert line.code == AGAIN
     await client.go()
@@ -276,7 +280,7 @@ async def test_a_follower_that_fails_is_begun_anew_and_everybody_takes_up_again(
     world.write()
     world.fold()
     await client.come()
-    await turns()
+    await until(lambda: len(client.seqs) == 4)
     assert world.tails == 2
     assert client.seqs == [1, 2, 3, 4]
     await client.go()

@@ -198,8 +198,15 @@ def _entry(row: ConversationChanged) -> Entry:
     )
 
 
-async def turns(n: int = 30) -> None:
-    """Let everything that can go on do so; looks at the history take a few milliseconds."""
-    for _ in range(n):
-        await asyncio.sleep(0)
-    await asyncio.sleep(0.02)
+async def until(holds: Callable[[], object]) -> None:
+    """Let everything go on until it holds; `TimeoutError` if it never does."""
+    async with asyncio.timeout(30):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.001)
+
+
+async def a_while() -> None:
+    """Time for what should not happen to happen."""
+    await asyncio.sleep(0.05)

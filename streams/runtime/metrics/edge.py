@@ -1,4 +1,4 @@
-"""What the processes of the API count."""
+"""The metrics of the API's processes; part of the catalogue."""
 
 from __future__ import annotations
 
