@@ -118,6 +118,7 @@ writes = APIRouter(
     prefix="/v1",
     tags=["feed"],
     route_class=JsonRoute,
+    dependencies=[requires(WRITE)],
     responses={**VERDICT, **responses(400, 404, 409, 413, 415)},
 )
 
@@ -184,14 +185,13 @@ for _method, _relation, _verb, _change, _says in _RELATIONS:
 router = APIRouter(
     prefix="/v1",
     tags=["feed"],
+    dependencies=[requires(READ)],
     responses={**responses(504), 200: {"headers": ingest.APPLIED_HEADER}},
 )
 
 
 @router.get("/posts/{post_id}", response_model=Post, responses=responses(404))
-async def post(
-    post_id: PostId, source: ReadsDep, _: Annotated[Principal, requires(READ)]
-) -> store.Post:
+async def post(post_id: PostId, source: ReadsDep) -> store.Post:
     """A post."""
     found = await source.post(post_id)
     if found is None:

@@ -151,6 +151,7 @@ def fingerprint(row: Any) -> str:
 router = APIRouter(
     prefix="/v1",
     tags=["chat"],
+    dependencies=[requires(READ)],
     responses={**responses(404, 504), 200: {"headers": ingest.APPLIED_HEADER}},
 )
 ReaderDep = Annotated[Principal, requires(READ)]
