@@ -118,6 +118,7 @@ writes = APIRouter(
     prefix="/v1",
     tags=["feed"],
     route_class=JsonRoute,
+    dependencies=[requires(WRITE)],
     responses={**VERDICT, **responses(400, 404, 409, 413, 415)},
 )
 
@@ -184,6 +185,7 @@ for _method, _relation, _verb, _change, _says in _RELATIONS:
 router = APIRouter(
     prefix="/v1",
     tags=["feed"],
+    dependencies=[requires(READ)],
     responses={**responses(504), 200: {"headers": ingest.APPLIED_HEADER}},
 )
 
