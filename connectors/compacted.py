@@ -16,7 +16,14 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from streams.runtime import kafka
 from streams.runtime.avro import Decoder, SchemaSource
@@ -111,7 +118,8 @@ class Feed(Generic[B]):
 
     def _follow(self) -> None:
         topic = self._topic
-        consumer = kafka.consumer(self._settings, f"{topic.name}-{uuid.uuid4().hex}")
+        more = {"enable.partition.eof": True}
+        consumer = kafka.consumer(self._settings, f"{topic.name}-{uuid.uuid4().hex}", **more)
         try:
             places = [
                 TopicPartition(topic.name, partition, OFFSET_BEGINNING)
@@ -128,11 +136,8 @@ class Feed(Generic[B]):
             consumer.close()
 
     def _take(self, messages: list[Message]) -> None:
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                raise KafkaException(error)
-        decoded = self._decoder.decode([message.value() for message in messages])
+        records = [message for message in messages if not _ends_here(message)]
+        decoded = self._decoder.decode([message.value() for message in records])
         rows = [
             (row["_row"], name, row)
             for name, frame in decoded.frames.items()
@@ -146,7 +151,19 @@ class Feed(Generic[B]):
             partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None
-            self.book.reached(self._topic.name, partition, offset + 1)
+            next_offset = offset if message.error() else offset + 1
+            self.book.reached(self._topic.name, partition, next_offset)
+
+
+def _ends_here(message: Message) -> bool:
+    """Whether it is no record but word that the log ends at this offset. The last offsets may hold
+    nothing (compaction, a transaction's marker), so records alone do not tell. Raises what else it
+    may be.
+    """
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return error is not None
 
 
 def _end(consumer: Consumer, at: TopicPartition) -> int:

@@ -39,6 +39,10 @@ class Cluster:
             config={"session.timeout.ms": "6000", "log_level": "0"},
         )
 
+    def create(self) -> None:
+        """Make the topic, with nothing in it."""
+        self._producer.list_topics(TOPIC, timeout=10)
+
     def put(self, partition: int, *values: bytes | None, **more: Any) -> None:
         for value in values:
             self._producer.produce(TOPIC, value, partition=partition, **more)
