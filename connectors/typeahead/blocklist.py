@@ -31,14 +31,15 @@ class Blocklist(Book):
 
     def fold(self, record: str, fields: Mapping[str, Any]) -> None:
         phrase = fields["phrase"]
-        others = {known: reason for known, reason in self.phrases.items() if known != phrase}
         if record == PHRASE_BLOCKED.fullname:
-            others[phrase] = fields["reason"]
-        self.phrases = others
-        words = {words_of(known) for known in others}
-        # Longer phrases first become known as long, then as blocked: nobody sees half a change.
-        self._longest = max(self._longest, *(len(one) for one in words), 0)
-        self._words = frozenset(words)
+            self.phrases = {**self.phrases, phrase: fields["reason"]}
+            words = words_of(phrase)
+            # First it is known how long it is, then that it is blocked: nobody sees half a change.
+            self._longest = max(self._longest, len(words))
+            self._words |= {words}
+        elif phrase in self.phrases:
+            self.phrases = {k: v for k, v in self.phrases.items() if k != phrase}
+            self._words = frozenset(map(words_of, self.phrases))
 
     def blocks(self, term: str) -> bool:
         """Whether a folded term has a blocked phrase in it."""
