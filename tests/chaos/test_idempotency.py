@@ -35,7 +35,7 @@ class Told:
     def take(self, key: str, answer: httpx.Response) -> None:
         topic, partition, offset = answer.headers["Headrace-Position"].split("/")
         self.acks.append({
-            "key": f"{SUBJECT}\n{key}", "status": answer.status_code, "body": answer.json(),
+            "key": f"{SUBJECT}\n{BOOK}\n{key}", "status": answer.status_code, "body": answer.json(),
             "topic": topic, "partition": int(partition), "offset": int(offset),
             "replay": answer.headers.get("Idempotent-Replay") == "true",
         })  # fmt: skip
