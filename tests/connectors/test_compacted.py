@@ -78,8 +78,8 @@ async def test_a_log_may_end_in_what_is_no_record() -> None:
         _write_in_a_transaction(settings, own, clicks(3))
         async with Feed(own, settings.kafka, SCHEMAS, Clicks()) as feed:
             until(lambda: feed.book.next(own.name, 0) == 4)  # the marker may come a moment later
+            until(lambda: feed.book.complete)
             assert feed.book.ids == ids(0, 3)
-            assert feed.book.complete
     finally:
         admin.delete_topics([own.name])[own.name].result(30)
 
