@@ -23,6 +23,7 @@ from fastapi import Header
 
 from api.problem import InputError, Problem, busy, invalid
 from connectors.producer import RecordMetadata
+from streams.runtime.ending import end
 
 POSITION = "Headrace-Position"
 APPLIED = "Headrace-Applied"
@@ -78,8 +79,7 @@ class Looks:
     async def close(self) -> None:
         """End a look whose reads have gone, before its source is closed under it."""
         if self._next is not None:
-            self._next.cancel()
-            await asyncio.wait([self._next])
+            await end(self._next)
 
     async def _look(self) -> Mapping[Partition, int]:
         try:

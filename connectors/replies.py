@@ -18,6 +18,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from streams.runtime.decider.replies import Answer, answer_key, channel, decode
+from streams.runtime.ending import end
 
 RECONNECT_S = 0.5
 TIMEOUT_S = 2.0
@@ -97,8 +98,7 @@ class RedisReplies(Waiters):
 
     async def __aexit__(self, *_: object) -> None:
         if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
+            await end(self._listening)
         await self._client.aclose()
 
     async def kept(self, correlation_id: str) -> Answer | None:

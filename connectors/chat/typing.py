@@ -14,6 +14,8 @@ import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
 
+from streams.runtime.ending import end
+
 CHANNEL: Final = "chat:typing"
 TIMEOUT_S: Final = 2.0
 RECONNECT_S: Final = 1.0
@@ -39,8 +41,7 @@ class Typing:
 
     async def __aexit__(self, *_: object) -> None:
         if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
+            await end(self._listening)
         await self._client.aclose()
 
     async def tell(self, conversation_id: str, user: str) -> None:

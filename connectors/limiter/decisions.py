@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ from prometheus_client import Counter
 from connectors.encode import EncodeError
 from connectors.producer import EventProducer, ProducerError
 from schemas.limiter.events import DECISIONS, REQUEST_DECIDED
+from streams.runtime.ending import end
 
 QUEUE_MAX = 20_000
 BATCH_ROWS = 100
@@ -60,9 +60,7 @@ class DecisionLog:
         trace: TracebackType | None,
     ) -> None:
         assert self._sending is not None
-        self._sending.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._sending
+        await end(self._sending)
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 while self._rows:

@@ -24,6 +24,7 @@ from sinks.typeahead import MINUTES as MINUTES_RANKED
 from sinks.typeahead.index import LISTED, Index
 from sinks.typeahead.snapshots import Pointer, Snapshots
 from sinks.typeahead.trend import MINUTES, Trend
+from streams.runtime.ending import end
 from streams.runtime.sink import SinkError
 
 if TYPE_CHECKING:
@@ -102,9 +103,7 @@ class Suggester:
                     await asyncio.gather(*(first.wait() for first in firsts))
             yield self
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await end(*tasks)
             await self._recent.close()
 
     async def look_for_snapshot(self) -> None:

@@ -27,6 +27,7 @@ from connectors.asking import Refused
 from connectors.tail import Decided
 from schemas.chat.events import EVENTS, ConversationChanged, ReceiptMoved
 from sinks.chat.reader import Conversation
+from streams.runtime.ending import end
 from streams.runtime.kafka import partition_of
 from streams.runtime.metrics.edge import Chat
 from streams.runtime.sink import SinkError, SinkUnavailable
@@ -266,7 +267,7 @@ class Hub:
                 self._log = next((one.topic_id for one in positions.values()), "")
             if self._typing is None:
                 beats = asyncio.create_task(self._beat())
-                self._opened.push_async_callback(_ended, beats)
+                self._opened.push_async_callback(end, beats)
                 self._typing = await self._opened.enter_async_context(self._typing_of(self._typed))
 
     def _lost(self, error: BaseException) -> None:
@@ -294,8 +295,3 @@ class Hub:
             await presence
         except SinkError as error:
             log.warning("presence is not told", error=str(error))
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
