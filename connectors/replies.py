@@ -15,13 +15,11 @@ from typing import Any, Protocol, Self
 import msgspec
 import redis.asyncio
 import structlog
-from redis.exceptions import RedisError
 
+from connectors.subscription import TIMEOUT_S, Subscription
 from streams.runtime.decider.replies import Answer, answer_key, channel, decode
-from streams.runtime.ending import end
 
 RECONNECT_S = 0.5
-TIMEOUT_S = 2.0
 
 log = structlog.get_logger()
 
@@ -89,16 +87,21 @@ class RedisReplies(Waiters):
         self._client: Any = redis.asyncio.Redis.from_url(
             url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S
         )
-        self._listening: asyncio.Task[None] | None = None
-        self.subscribed = asyncio.Event()
+        self._subscription = Subscription(
+            self._client,
+            self.address,
+            self._take,
+            trouble="verdicts are not heard",
+            reconnect_s=RECONNECT_S,
+        )
+        self.subscribed = self._subscription.subscribed
 
     async def __aenter__(self) -> Self:
-        self._listening = asyncio.create_task(self._listen())
+        await self._subscription.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._listening is not None:
-            await end(self._listening)
+    async def __aexit__(self, *of: object) -> None:
+        await self._subscription.__aexit__(*of)
         await self._client.aclose()
 
     async def kept(self, correlation_id: str) -> Answer | None:
@@ -106,27 +109,10 @@ class RedisReplies(Waiters):
         raw = await self._client.get(answer_key(correlation_id))
         return None if raw is None else decode(raw)
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._hear()
-            except RedisError as error:
-                log.warning("verdicts are not heard", error=str(error), retry_s=RECONNECT_S)
-            self.subscribed.clear()
-            await asyncio.sleep(RECONNECT_S)
-
-    async def _hear(self) -> None:
-        async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
-            await subscription.subscribe(self.address)
-            self.subscribed.set()
-            while True:
-                # A read that ends without a message is no error; one that fails reconnects.
-                message = await subscription.get_message(timeout=TIMEOUT_S / 2)
-                if message is None:
-                    continue
-                try:
-                    answer = decode(message["data"])
-                except (msgspec.ValidationError, msgspec.DecodeError) as error:
-                    log.warning("a verdict cannot be read", error=str(error))
-                else:
-                    self.heard(answer)
+    def _take(self, raw: bytes) -> None:
+        try:
+            answer = decode(raw)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            log.warning("a verdict cannot be read", error=str(error))
+        else:
+            self.heard(answer)

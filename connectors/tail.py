@@ -8,30 +8,27 @@ thread and one consumer, however many listen; the log is not asked to remember a
 from __future__ import annotations
 
 import asyncio
-import struct
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import structlog
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from streams.runtime import kafka
 from streams.runtime.avro import SchemaSource
 from streams.runtime.decider.codec import Codec, Unreadable, with_control_records
 from streams.runtime.decider.filter import Verdict, claimed, judge
 from streams.runtime.decider.records import OwnershipClaimed
-from streams.runtime.decider.wire import DECISION_BYTES, Decision, decision_header, is_timer
-from streams.runtime.lane.errors import passing
+from streams.runtime.decider.wire import decision_of, is_timer
+from streams.runtime.lane.feed import MessageFeed
 from streams.runtime.position import FilterState, Position
 from streams.runtime.settings import Kafka
 from streams.runtime.topic import Topic
 
 POLL_S = 0.1
-CONSUME_ROWS = 1_000
 
 log = structlog.get_logger()
 
@@ -65,7 +62,7 @@ class Admitted:
                 self.state = claimed(self.state, offset, found[1].nonce)
                 continue
             headers: Any = message.headers()
-            self.state, verdict = judge(self.state, _decision(headers), timer=is_timer(headers))
+            self.state, verdict = judge(self.state, decision_of(headers), timer=is_timer(headers))
             if verdict is Verdict.ACCEPTED and not isinstance(found, Unreadable):
                 rows.append((offset, found[1]))
         self.next_offset = _offset(messages[-1]) + 1
@@ -126,10 +123,10 @@ class Tail:
                     for at, one in partitions.items()
                 ]
             )
+            feed = MessageFeed(consumer)
             while not self._stopping.is_set():
-                for at, run in groupby(_poll(consumer), Message.partition):
-                    assert at is not None
-                    loop.call_soon_threadsafe(self._hand, partitions[at].take(list(run)))
+                for at, run in feed.first(POLL_S):
+                    loop.call_soon_threadsafe(self._hand, partitions[at].take(run))
         except Exception as error:  # whatever it is, who listens has to begin anew
             log.warning("a tail ends", topic=self._topic.name, error=str(error))
             if not self._stopping.is_set():
@@ -138,27 +135,7 @@ class Tail:
             consumer.close()
 
 
-def _poll(consumer: Consumer) -> list[Message]:
-    first = consumer.poll(POLL_S)
-    if first is None:  # an empty message is falsy, too
-        return []
-    messages: list[Message] = [first, *consumer.consume(CONSUME_ROWS - 1, timeout=0)]
-    if any(map(Message.error, messages)):
-        return [one for one in messages if not passing(one.error())]
-    return messages
-
-
 def _offset(message: Message) -> int:
     offset: int | None = message.offset()
     assert offset is not None
     return offset
-
-
-def _decision(headers: Any) -> Decision | None:
-    raw = decision_header(headers)
-    if raw is None or len(raw) != DECISION_BYTES:
-        return None
-    try:
-        return Decision.unpack(raw)
-    except struct.error:
-        return None

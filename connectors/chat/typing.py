@@ -5,7 +5,6 @@ One channel and one subscription a process. What is lost is lost: nobody waits f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Self
 
@@ -14,10 +13,9 @@ import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
 
-from streams.runtime.ending import end
+from connectors.subscription import TIMEOUT_S, Subscription
 
 CHANNEL: Final = "chat:typing"
-TIMEOUT_S: Final = 2.0
 RECONNECT_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -32,16 +30,21 @@ class Typing:
         self._client: Any = redis.asyncio.Redis.from_url(
             url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S
         )
-        self._listening: asyncio.Task[None] | None = None
-        self.subscribed = asyncio.Event()
+        self._subscription = Subscription(
+            self._client,
+            channel,
+            self._take,
+            trouble="typing is not heard",
+            reconnect_s=RECONNECT_S,
+        )
+        self.subscribed = self._subscription.subscribed
 
     async def __aenter__(self) -> Self:
-        self._listening = asyncio.create_task(self._listen())
+        await self._subscription.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._listening is not None:
-            await end(self._listening)
+    async def __aexit__(self, *of: object) -> None:
+        await self._subscription.__aexit__(*of)
         await self._client.aclose()
 
     async def tell(self, conversation_id: str, user: str) -> None:
@@ -50,21 +53,6 @@ class Typing:
             await self._client.publish(self._channel, msgspec.json.encode((conversation_id, user)))
         except RedisError as error:
             log.debug("typing is not told", error=str(error))
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
-                    await subscription.subscribe(self._channel)
-                    self.subscribed.set()
-                    while True:
-                        message = await subscription.get_message(timeout=TIMEOUT_S / 2)
-                        if message is not None:
-                            self._take(message["data"])
-            except RedisError as error:
-                log.warning("typing is not heard", error=str(error), retry_s=RECONNECT_S)
-            self.subscribed.clear()
-            await asyncio.sleep(RECONNECT_S)
 
     def _take(self, raw: bytes) -> None:
         try:

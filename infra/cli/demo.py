@@ -124,53 +124,24 @@ def _payments(scale: int, console: Console) -> tuple[list[Check], str]:
     return run.checks, f"{run.transfers:,} transfers"
 
 
-def _notifications(scale: int, console: Console) -> tuple[list[Check], str]:
-    return notifications.run(console, Home.default()), "a day of delayed flights"
-
-
-def _limiter(scale: int, console: Console) -> tuple[list[Check], str]:
-    return limiter.run(console, Home.default()), "a web server's log and a crowd"
-
-
-def _ids(scale: int, console: Console) -> tuple[list[Check], str]:
-    return ids.run(console, Home.default()), f"{ids.IDS:,} ids"
-
-
-def _feed(scale: int, console: Console) -> tuple[list[Check], str]:
-    return feed.run(console, Home.default()), "two days of departures"
-
-
-def _links(scale: int, console: Console) -> tuple[list[Check], str]:
-    return links.run(console, Home.default()), "the clicks of a web server's log"
-
-
-def _webhooks(scale: int, console: Console) -> tuple[list[Check], str]:
-    return webhooks.run(console, Home.default()), "example payloads of GitHub's webhooks"
-
-
-def _pastes(scale: int, console: Console) -> tuple[list[Check], str]:
-    return pastes.run(console, Home.default()), "source files in many languages"
-
-
-def _typeahead(scale: int, console: Console) -> tuple[list[Check], str]:
-    return typeahead.run(console, Home.default()), f"{typeahead.SEARCHES:,} searches"
-
-
-def _chat(scale: int, console: Console) -> tuple[list[Check], str]:
-    return chat.run(console, Home.default()), "four mailing lists as groups"
+def _by(
+    run: Callable[[Console, Home], list[Check]], what: str
+) -> Callable[[int, Console], tuple[list[Check], str]]:
+    """A demo of one size; `what` it is run on."""
+    return lambda _scale, console: (run(console, Home.default()), what)
 
 
 STORIES: dict[str, Callable[[int, Console], tuple[list[Check], str]]] = {
-    "chat": _chat,
-    "feed": _feed,
-    "ids": _ids,
-    "links": _links,
-    "limiter": _limiter,
-    "notifications": _notifications,
-    "pastes": _pastes,
+    "chat": _by(chat.run, "four mailing lists as groups"),
+    "feed": _by(feed.run, "two days of departures"),
+    "ids": _by(ids.run, f"{ids.IDS:,} ids"),
+    "links": _by(links.run, "the clicks of a web server's log"),
+    "limiter": _by(limiter.run, "a web server's log and a crowd"),
+    "notifications": _by(notifications.run, "a day of delayed flights"),
+    "pastes": _by(pastes.run, "source files in many languages"),
     "payments": _payments,
-    "typeahead": _typeahead,
-    "webhooks": _webhooks,
+    "typeahead": _by(typeahead.run, f"{typeahead.SEARCHES:,} searches"),
+    "webhooks": _by(webhooks.run, "example payloads of GitHub's webhooks"),
 }
 """Demos of systems that decide: what was compared, and what was done. One at a time, by name."""
 

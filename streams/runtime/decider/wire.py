@@ -122,6 +122,15 @@ def decision_header(headers: Sequence[tuple[str, bytes]] | None) -> bytes | None
     return headers[0][1]
 
 
+def decision_of(headers: Sequence[tuple[str, bytes]] | None) -> Decision | None:
+    """The decision that a record says it is; None where it says nothing that can be read."""
+    header = decision_header(headers)
+    try:
+        return None if header is None else Decision.unpack(header)
+    except struct.error:
+        return None
+
+
 def envelope_headers(envelope: Envelope) -> Headers:
     """The text headers of a command, or of the event that answers it; empty ones are left out."""
     named = ((header, getattr(envelope, name)) for header, name in _FIELDS.items())

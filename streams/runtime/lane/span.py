@@ -134,9 +134,7 @@ def offset_of(messages: Sequence[Message], row: int) -> int:
 
 def since(messages: Sequence[Message], offset: int) -> Sequence[Message]:
     """The records at `offset` and after it."""
-    if isinstance(messages, Columns):
-        return messages.since(offset)
-    return [one for one in messages if _OFFSET(one) >= offset]
+    return messages[before(messages, offset) :]
 
 
 def before(messages: Sequence[Message], offset: int) -> int:

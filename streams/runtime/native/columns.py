@@ -80,10 +80,6 @@ class Columns(Sequence[Message]):
         """How many of the records are before `offset`."""
         return int(self._records.before(offset))
 
-    def since(self, offset: int) -> Columns:
-        """The records at `offset` and after it."""
-        return self[self.before(offset) :]
-
     def picked(self, rows: Iterable[int]) -> Columns:
         """Some of the records, by index."""
         return Columns(self.topic, self.partition, self._records.picked(list(rows)))

@@ -8,7 +8,6 @@ stop, a crash) is called again by who reads it next.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,8 +20,7 @@ from streams.runtime.decider.filter import Verdict, claimed, judge
 from streams.runtime.decider.records import OWNERSHIP_CLAIMED
 from streams.runtime.decider.rules import Envelope
 from streams.runtime.decider.wire import (
-    Decision,
-    decision_header,
+    decision_of,
     envelope_headers,
     envelope_of,
     is_timer,
@@ -134,9 +132,8 @@ class Engine:
         if reading.record == OWNERSHIP_CLAIMED.fullname:
             ledger.offsets.filter = claimed(before, message.offset(), reading.row.nonce)
             return False
-        header = decision_header(message.headers())
-        decision = None if header is None else _unpacked(header)
-        after, verdict = judge(before, decision, timer=is_timer(message.headers()))
+        headers = message.headers()
+        after, verdict = judge(before, decision_of(headers), timer=is_timer(headers))
         ledger.offsets.filter = after
         if verdict is not Verdict.ACCEPTED:
             self.metrics.passed_over("stale")
@@ -354,10 +351,3 @@ class Engine:
                 task.cancel()
             if slow:
                 await asyncio.wait(slow, timeout=CANCEL_S)
-
-
-def _unpacked(header: bytes) -> Decision | None:
-    try:
-        return Decision.unpack(header)
-    except struct.error:
-        return None
