@@ -115,6 +115,7 @@ def decider_wiring(
         metrics=metrics.default(),
         journals=home() / "journals" / str(slot),
         crashed=crashed(os.environ),
+        reader=settings.reader,
     )
 
 

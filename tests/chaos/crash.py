@@ -62,7 +62,8 @@ def _appended() -> None:
     def dies(out: Outgoing, append: Append, record: Record) -> None:
         append(*record)
         if _marked(record[-1]):
-            assert out._producer.flush(30) == 0
+            out.flush()
+            assert out._sender.producer.flush(30) == 0
             die()
 
     _instead_of_append(dies)

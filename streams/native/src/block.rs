@@ -162,18 +162,17 @@ pub fn encode_header(into: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
 pub type Header<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// The headers that `encode_header` has put behind each other.
-pub fn decode_headers(mut from: &[u8]) -> Vec<Header<'_>> {
-    let mut found = Vec::new();
-    while let Some((lengths, rest)) = from.split_first_chunk::<16>() {
+pub fn decode_headers(mut from: &[u8]) -> impl Iterator<Item = Header<'_>> {
+    std::iter::from_fn(move || {
+        let (lengths, rest) = from.split_first_chunk::<16>()?;
         let (name, value) = lengths.split_at(8);
         let length = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         let (name, rest) = rest.split_at(length(name) as usize);
         let null = length(value) == u64::MAX;
         let (value, rest) = rest.split_at(if null { 0 } else { length(value) as usize });
-        found.push((name, (!null).then_some(value)));
         from = rest;
-    }
-    found
+        Some((name, (!null).then_some(value)))
+    })
 }
 
 #[cfg(test)]
@@ -215,6 +214,6 @@ mod tests {
         for (name, value) in headers {
             encode_header(&mut encoded, name, value);
         }
-        assert_eq!(decode_headers(&encoded), headers);
+        assert_eq!(decode_headers(&encoded).collect::<Vec<_>>(), headers);
     }
 }

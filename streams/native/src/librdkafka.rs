@@ -35,15 +35,81 @@ pub struct Queue {
     _opaque: [u8; 0],
 }
 
+/// `rd_kafka_topic_t`.
+#[repr(C)]
+pub struct Topic {
+    _opaque: [u8; 0],
+}
+
+/// `rd_kafka_error_t`.
+#[repr(C)]
+pub struct Error {
+    _opaque: [u8; 0],
+}
+
 /// `rd_kafka_conf_t`.
 #[repr(C)]
 pub struct Conf {
     _opaque: [u8; 0],
 }
 
+/// `rd_kafka_vu_t`: one part of a record to be sent; `kind` says which member counts.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Part {
+    pub kind: PartKind,
+    pub value: PartValue,
+}
+
+/// `rd_kafka_vtype_t`, as far as it is used.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum PartKind {
+    Topic = 2,
+    Partition = 3,
+    Value = 4,
+    Key = 5,
+    Flags = 7,
+    Header = 9,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union PartValue {
+    pub topic: *mut Topic,
+    pub partition: i32,
+    pub flags: c_int,
+    pub bytes: Bytes,
+    pub header: Header,
+    room: [u64; 8],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Bytes {
+    pub at: *const u8,
+    pub size: usize,
+}
+
+/// A header's name, zero-terminated, and its value; null for none.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Header {
+    pub name: *const c_char,
+    pub value: *const u8,
+    pub size: isize,
+}
+
+/// `RD_KAFKA_MSG_F_COPY`: key and value are copied before the call is over.
+pub const COPY: c_int = 0x2;
+
+const _: () = assert!(size_of::<Part>() == 72);
+
 pub type OnNew =
     unsafe extern "C" fn(*mut Client, *const Conf, *mut c_void, *mut c_char, usize) -> c_int;
 pub type OnDestroy = unsafe extern "C" fn(*mut Client, *mut c_void) -> c_int;
+pub type OnAcknowledgement =
+    unsafe extern "C" fn(*mut Client, *mut Message, *mut c_void) -> c_int;
 pub type OnEvent = unsafe extern "C" fn(*mut Client, *mut c_void);
 
 macro_rules! api {
@@ -69,6 +135,13 @@ api! {
         fn(*mut Conf, *const c_char, OnNew, *mut c_void) -> c_int;
     add_on_destroy = c"rd_kafka_interceptor_add_on_destroy":
         fn(*mut Client, *const c_char, OnDestroy, *mut c_void) -> c_int;
+    add_on_acknowledgement = c"rd_kafka_interceptor_add_on_acknowledgement":
+        fn(*mut Client, *const c_char, OnAcknowledgement, *mut c_void) -> c_int;
+    new_topic = c"rd_kafka_topic_new": fn(*mut Client, *const c_char, *mut c_void) -> *mut Topic;
+    destroy_topic = c"rd_kafka_topic_destroy": fn(*mut Topic);
+    produce = c"rd_kafka_produceva": fn(*mut Client, *const Part, usize) -> *mut Error;
+    error_code = c"rd_kafka_error_code": fn(*const Error) -> c_int;
+    destroy_error = c"rd_kafka_error_destroy": fn(*mut Error);
     consumer_queue = c"rd_kafka_queue_get_consumer": fn(*mut Client) -> *mut Queue;
     partition_queue = c"rd_kafka_queue_get_partition":
         fn(*mut Client, *const c_char, i32) -> *mut Queue;

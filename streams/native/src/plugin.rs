@@ -1,14 +1,15 @@
-//! How a consumer made by confluent-kafka is met: as a librdkafka plugin.
+//! How a client made by confluent-kafka is met: as a librdkafka plugin.
 //!
-//! A consumer whose settings name this library under `plugin.library.paths` calls `conf_init`;
-//! the interceptors then tell when its client has been made and when it is destroyed. Both are
-//! public interfaces of librdkafka, so nothing depends on how confluent-kafka is laid out.
+//! A consumer or producer whose settings name this library under `plugin.library.paths` calls
+//! `conf_init`; the interceptors then tell when its client has been made, what became of a record
+//! that it sent, and when it is destroyed. All are public interfaces of librdkafka, so nothing
+//! depends on how confluent-kafka is laid out.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::librdkafka::{Client, Conf, api};
+use crate::librdkafka::{Client, Conf, Message, api};
 
 const NAME: &std::ffi::CStr = c"headrace-columns";
 const FAILED: c_int = -196; // RD_KAFKA_RESP_ERR__FAIL
@@ -23,6 +24,35 @@ pub struct Met {
 // SAFETY: librdkafka's functions may be called from any thread.
 unsafe impl Send for Met {}
 unsafe impl Sync for Met {}
+
+/// What became of the records of one producer that were not delivered.
+#[derive(Default)]
+pub struct Losses {
+    /// Error code of the first one since it was asked for.
+    first: Mutex<Option<c_int>>,
+}
+
+impl Losses {
+    /// Error code of the first loss since the last call.
+    pub fn take(&self) -> Option<c_int> {
+        locked(&self.first).take()
+    }
+}
+
+/// The producers that are watched, by client. A loss may be told after `on_destroy`, when nothing
+/// that an opaque pointer leads to is there any more: so it is looked up here.
+static WATCHED: Mutex<Vec<(usize, Arc<Losses>)>> = Mutex::new(Vec::new());
+
+/// Collects the losses of a client from here on.
+pub fn watch(met: &Met) -> Arc<Losses> {
+    let losses = Arc::default();
+    locked(&WATCHED).push((met.client as usize, Arc::clone(&losses)));
+    losses
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 thread_local! {
     static LAST: RefCell<Option<Arc<Met>>> = const { RefCell::new(None) };
@@ -63,13 +93,37 @@ unsafe extern "C" fn on_new(
     let opaque = Arc::into_raw(Arc::clone(&met)).cast_mut().cast();
     LAST.set(Some(met));
     // SAFETY: the client has just been made; `on_destroy` takes the reference back.
-    unsafe { (api.add_on_destroy)(client, NAME.as_ptr(), on_destroy, opaque) }
+    unsafe {
+        let nothing = std::ptr::null_mut();
+        match (api.add_on_acknowledgement)(client, NAME.as_ptr(), on_acknowledgement, nothing) {
+            0 => (api.add_on_destroy)(client, NAME.as_ptr(), on_destroy, opaque),
+            failed => failed,
+        }
+    }
 }
 
-unsafe extern "C" fn on_destroy(_client: *mut Client, opaque: *mut c_void) -> c_int {
+/// A record of a producer is in the log, or is not and will not be sent any more.
+unsafe extern "C" fn on_acknowledgement(
+    client: *mut Client,
+    message: *mut Message,
+    _opaque: *mut c_void,
+) -> c_int {
+    // SAFETY: the message is alive during the call.
+    let code = unsafe { (*message).err };
+    if code != 0 {
+        let watched = locked(&WATCHED);
+        if let Some((_, losses)) = watched.iter().find(|(at, _)| *at == client as usize) {
+            locked(&losses.first).get_or_insert(code);
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn on_destroy(client: *mut Client, opaque: *mut c_void) -> c_int {
+    locked(&WATCHED).retain(|(at, _)| *at != client as usize);
     // SAFETY: made by `on_new`, and librdkafka calls this once.
     let met = unsafe { Arc::from_raw(opaque.cast_const().cast::<Met>()) };
-    let held = met.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let held = locked(&met.held).take();
     if let Some(give_back) = held {
         give_back();
     }

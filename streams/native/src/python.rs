@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyCapsule, PyList, PyString, PyTuple};
 
 use crate::avro::{self, Field, Kind};
 use crate::block::{Block, Record, decode_headers, encode_header};
+use crate::sender::{self, Batch};
 use crate::{feed, librdkafka, plugin, pool};
 
 /// Uses the librdkafka that the given module (confluent-kafka's) is linked with.
@@ -75,7 +76,57 @@ impl Feed {
 }
 
 fn gone() -> PyErr {
-    PyRuntimeError::new_err("the consumer is closed")
+    PyRuntimeError::new_err("the client is closed")
+}
+
+/// Sends to one topic through a producer; made right after the producer, in the same thread.
+#[pyclass(frozen)]
+pub struct Sender {
+    sender: sender::Sender,
+}
+
+/// Key, value, and the headers' names and values.
+type Sent<'a> = (&'a [u8], &'a [u8], Bound<'a, PyList>);
+
+#[pymethods]
+impl Sender {
+    #[new]
+    fn new(topic: CString) -> PyResult<Self> {
+        let api = librdkafka::api().ok_or_else(|| PyRuntimeError::new_err("not attached"))?;
+        let met = plugin::claim();
+        let met = met.ok_or_else(|| PyRuntimeError::new_err("no producer with this plugin"))?;
+        let sender = sender::Sender::new(api, met, &topic);
+        Ok(Self { sender: sender.ok_or_else(|| PyRuntimeError::new_err("no such topic"))? })
+    }
+
+    /// Hand records to the producer, in order, from `begin` on. How many it took, and the code of
+    /// the error that stopped it; 0 if it took all.
+    fn send(
+        &self,
+        py: Python<'_>,
+        partition: i32,
+        records: &Bound<'_, PyList>,
+        begin: usize,
+    ) -> PyResult<(usize, i32)> {
+        let mut batch = Batch::default();
+        for record in records.iter().skip(begin) {
+            let (key, value, headers): Sent = record.extract()?;
+            batch.push(key, value);
+            for header in headers.iter() {
+                let (name, value): (&str, Option<&[u8]>) = header.extract()?;
+                if name.contains('\0') {
+                    return Err(PyValueError::new_err("a header's name has a zero in it"));
+                }
+                batch.header(name.as_bytes(), value);
+            }
+        }
+        py.detach(|| self.sender.send(partition, &batch)).map_err(|_| gone())
+    }
+
+    /// The error code of the first record since the last call that was not delivered.
+    fn lost(&self) -> Option<i32> {
+        self.sender.lost()
+    }
 }
 
 /// Consecutive records of a partition. They never change, and parts share their memory.
@@ -177,6 +228,16 @@ impl Records {
 
     fn key<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(self.block.keys.get(self.at(row)?).map(|key| PyBytes::new(py, key)))
+    }
+
+    /// The value of the first header of each record, where that header has this name.
+    fn first_headers<'py>(&self, py: Python<'py>, name: &str) -> Vec<Option<Bound<'py, PyBytes>>> {
+        let first = |row| decode_headers(self.block.headers(row)?).next();
+        let value = |row| match first(row) {
+            Some((found, Some(value))) if found == name.as_bytes() => Some(PyBytes::new(py, value)),
+            _ => None,
+        };
+        self.rows.clone().map(value).collect()
     }
 
     /// Type and milliseconds.

@@ -10,15 +10,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from streams.runtime.decider.ports import Last
-from streams.runtime.decider.wire import Headers
+from streams.runtime.decider.wire import DECISION, Headers, decision_header
 from streams.runtime.lane.errors import passing
+from streams.runtime.lane.feed import Feed, MessageFeed, Run
+from streams.runtime.lane.span import offset_of, since
+from streams.runtime.native.columns import Columns
 
-CONSUME_ROWS = 1_000
 POLL_MS = 10
 IDLE_MS = 100
 """How often an owner hears that nothing came, after `QUIET_S` of it: timers and lost records are
@@ -44,9 +45,20 @@ class Echo:
     def __init__(self, partition: int = -1, messages: Sequence[Message] = ()) -> None:
         self.partition = partition
         self._messages = messages
-        self.offsets: Sequence[int] = list(map(_OFFSET, messages))
-        self.values: Sequence[bytes | None] = list(map(_VALUE, messages))
-        self.headers: Sequence[Headers | None] = list(map(_HEADERS, messages))
+        self.offsets: Sequence[int]
+        self.values: Sequence[bytes | None]
+        self.headers: Sequence[Headers | None]
+        self.decisions: Sequence[bytes | None]
+        if isinstance(messages, Columns):
+            self.offsets = messages.offsets().tolist()
+            self.values = messages.values()
+            self.headers = messages.headers_on_demand()
+            self.decisions = messages.first_headers(DECISION)
+        else:
+            self.offsets = list(map(_OFFSET, messages))
+            self.values = list(map(_VALUE, messages))
+            self.headers = list(map(_HEADERS, messages))
+            self.decisions = list(map(decision_header, self.headers))
 
     def append_ms(self, at: int) -> int:
         return int(self._messages[at].timestamp()[1])
@@ -62,9 +74,11 @@ class EchoReader(threading.Thread):
         *,
         hand: Callable[[Echo], None],
         failed: Callable[[BaseException], None],
+        feed: Feed | None = None,
     ) -> None:
         super().__init__(name=f"echo-{topic}", daemon=True)
         self._consumer = consumer
+        self._feed = feed or MessageFeed(consumer)
         self._topic = topic
         self._hand = hand
         self._failed = failed
@@ -110,39 +124,37 @@ class EchoReader(threading.Thread):
         self._busy_s = self.polled_s
         place = TopicPartition(self._topic, partition)
         if partition in self._begins:
+            self._feed.leave([partition])
             self._consumer.incremental_unassign([place])
             del self._begins[partition]
         if offset is not None:
+            self._feed.place([partition])
             place.offset = offset
             self._consumer.incremental_assign([place])
             self._begins[partition] = offset
 
-    def _poll(self) -> list[Message]:
+    def _poll(self) -> list[Run]:
         wait_s = (POLL_MS if self.polled_s - self._busy_s < QUIET_S else IDLE_MS) / 1000
         if not self._begins:
             self._woken.wait(wait_s)
             self._woken.clear()
             return []
-        first = self._consumer.poll(wait_s)
-        if first is None:  # an empty message is falsy, too
-            return []
-        self._busy_s = self.polled_s
-        messages = [first, *self._consumer.consume(CONSUME_ROWS - 1, timeout=0)]
-        if any(map(Message.error, messages)):
-            messages = [one for one in messages if not passing(one.error())]
-        return messages
+        runs = self._feed.first(wait_s)
+        if runs:
+            self._busy_s = self.polled_s
+        return runs
 
-    def _deliver(self, messages: Sequence[Message]) -> None:
-        if not messages:
+    def _deliver(self, runs: Sequence[Run]) -> None:
+        if not runs:
             self._give(Echo())
-        for partition, run in groupby(messages, Message.partition):
+        for partition, run in runs:
             begins = self._begins.get(partition)
             if begins is None:
                 continue
             # A partition that was left and taken up again may show what was fetched before.
-            fresh = [one for one in run if one.offset() >= begins]
+            fresh = since(run, begins)
             if fresh:
-                self._begins[partition] = fresh[-1].offset() + 1
+                self._begins[partition] = offset_of(fresh, -1) + 1
                 self._give(Echo(partition, fresh))
 
     def _give(self, echo: Echo) -> None:

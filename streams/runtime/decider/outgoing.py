@@ -1,21 +1,20 @@
-"""The producer of a decider: sends each record once and tells which epoch lost one.
+"""The producer of a decider: sends each record once and tells which epochs may have lost one.
 
-Deliveries are not reported: what was read back was delivered. Failures are, and what hangs is
-found by the owner's deadline. librdkafka's idempotent producer skips a record that timed out and
-goes on (so the reader rule has to find the hole), and after a fatal error sends nothing more: then
-another producer takes its place.
+Deliveries are not reported: what was read back was delivered. Losses are, and what hangs is found
+by the owner's deadline. librdkafka's idempotent producer skips a record that timed out and goes on
+(so the reader rule has to find the hole), and after a fatal error sends nothing more: then another
+producer takes its place.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError
 
 from streams.runtime.decider.wire import Headers
+from streams.runtime.native.sending import FULL, Record, Sender
 
 DELIVERY_TIMEOUT_MS = 10_000
 """Below a decider's `deadline_ms`."""
@@ -26,87 +25,78 @@ CONFIG = {
     "delivery.report.only.error": True,
     "queue.buffering.max.messages": 200_000,
 }
+TOGETHER_MAX = 500
+"""So many records go to the producer at once: the broker has work while more is decided."""
 _WAIT_S = 0.05
 _PATIENCE = 200
-
-Report = Callable[[KafkaError | None, Message], None]
 
 log = structlog.get_logger()
 
 
 class Outgoing:
-    """Sends to the event topic. Used by one thread; failures are collected for `failures`."""
+    """Sends to the event topic. Used by one thread; losses are collected for `failures`."""
 
-    def __init__(self, topic: str, connect: Callable[[], Producer]) -> None:
+    def __init__(self, topic: str, connect: Callable[[], Sender]) -> None:
         self._topic = topic
         self._connect = connect
-        self._producer = connect()
-        self._failures: deque[tuple[int, str, str]] = deque()
-        self._reports: dict[tuple[int, str], Report] = {}
+        self._sender = connect()
+        self._waiting: dict[int, list[Record]] = {}
+        self._epochs: dict[int, str] = {}
+        """The nonce of each partition's newest epoch that wrote through this producer."""
+        self._lost = ""
 
     def to(self, partition: int) -> Callable[[str, bytes, bytes, Headers], None]:
-        """Sends records to a partition: nonce of the epoch, key, value, headers. Each is sent once;
-        a failure, now or later, shows in `failures`.
+        """Sends records to a partition: nonce of the epoch, key, value, headers. Each is sent once,
+        soon or by `flush`; a failure, now or later, shows in `failures`.
         """
-        topic, reports = self._topic, self._reports
+        waiting, epochs = self._waiting.setdefault(partition, []), self._epochs
 
         def append(nonce: str, key: bytes, value: bytes, headers: Headers) -> None:
-            report = reports.get((partition, nonce)) or self._reporter(partition, nonce)
-            try:
-                self._producer.produce(topic, value, key, partition, report, headers=headers)
-            except BufferError:
-                self._append_slowly(partition, nonce, (value, key, partition, report), headers)
-            except KafkaException as error:
-                self._lost(partition, nonce, str(error))
+            epochs[partition] = nonce
+            waiting.append((key, value, headers))
+            if len(waiting) >= TOGETHER_MAX:
+                self._send(partition, waiting)
 
         return append
 
-    def failures(self) -> list[tuple[int, str, str]]:
-        """Partition, nonce and reason of each epoch that lost a record since the last call.
+    def flush(self) -> None:
+        """Hand all records to the producer."""
+        for partition, waiting in self._waiting.items():
+            if waiting:
+                self._send(partition, waiting)
 
-        After a failure the producer is thrown away, with what it still holds, and all epochs that
+    def failures(self) -> list[tuple[int, str, str]]:
+        """Partition, nonce and reason of each epoch that may have lost a record since the last
+        call.
+
+        After a loss the producer is thrown away, with what it still holds, and all epochs that
         wrote through it are over: after a fatal error it would send nothing more.
         """
-        self._producer.poll(0)
-        if not self._failures:
+        self._sender.producer.poll(0)
+        if (lost := self._sender.lost()) is not None:
+            self._lost = self._lost or lost.str()
+        if not self._lost:
             return []
-        found = list(self._failures)
-        log.warning("producer replaced", topic=self._topic, reason=found[0][2])
-        found += [(*epoch, "producer replaced") for epoch in self._reports]
-        self._reports.clear()
-        self._failures.clear()
-        self._producer.purge()
-        self._producer = self._connect()
+        log.warning("producer replaced", topic=self._topic, reason=self._lost)
+        found = [(*epoch, self._lost) for epoch in self._epochs.items()]
+        self._epochs.clear()
+        self._lost = ""
+        self._sender.producer.purge()
+        self._sender = self._connect()
         return found
 
     def close(self) -> None:
         """Let what is on its way land, for a moment; it counts or not as the log says."""
-        self._producer.flush(1.0)
+        self.flush()
+        self._sender.producer.flush(1.0)
 
-    def _reporter(self, partition: int, nonce: str) -> Report:
-        for other in [one for one in self._reports if one[0] == partition]:
-            del self._reports[other]
-        report = partial(self._reported, partition, nonce)
-        self._reports[partition, nonce] = report
-        return report
-
-    def _reported(self, partition: int, nonce: str, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._lost(partition, nonce, error.str())
-
-    def _lost(self, partition: int, nonce: str, reason: str) -> None:
-        self._failures.append((partition, nonce, reason))
-
-    def _append_slowly(
-        self, partition: int, nonce: str, record: tuple[object, ...], headers: Headers
-    ) -> None:
+    def _send(self, partition: int, records: list[Record]) -> None:
+        done, error = self._sender.send(partition, records)
         for _ in range(_PATIENCE):
-            self._producer.poll(_WAIT_S)
-            try:
-                self._producer.produce(self._topic, *record, headers=headers)
-            except BufferError:
-                continue
-            except KafkaException as error:
-                self._lost(partition, nonce, str(error))
-            return
-        self._lost(partition, nonce, "the producer's queue is full")
+            if error is None or error.code() != FULL:
+                break
+            self._sender.producer.poll(_WAIT_S)
+            done, error = self._sender.send(partition, records, done)
+        if error is not None:
+            self._lost = self._lost or error.str()
+        records.clear()

@@ -33,7 +33,6 @@ from streams.runtime.decider.wire import (
     Cause,
     Decision,
     Headers,
-    decision_header,
     envelope_of,
     is_timer,
 )
@@ -204,11 +203,10 @@ class Owner:
         An event with the signature of the oldest decision in flight is accepted by the reader
         rule: nothing else was read since the one before it, so epoch and number are the next ones.
         """
-        flying, headers, offsets = self._flying, records.headers, records.offsets
+        flying, decisions, offsets = self._flying, records.decisions, records.offsets
         begin, done, clock_ms = at, None, 0
         while at < end and flying:
-            found = headers[at]
-            if not found or found[0][1] != flying[0].signature or found[0][0] != DECISION:
+            if decisions[at] != flying[0].signature:
                 break
             done = flying.popleft()
             envelope = done.envelope
@@ -256,7 +254,7 @@ class Owner:
             end = at + next(mine, end - at - 1) + 1
             found = found[: end - at]
             claims = {row: nonce for row, nonce in claims.items() if row < end - at}
-        raw = [decision_header(one) for one in records.headers[at:end]]
+        raw = records.decisions[at:end]
         verdicts = accept(
             self.folded.filter,
             records.offsets[at:end],

@@ -65,6 +65,8 @@ class Records(Protocol):
     offsets: Sequence[int]
     values: Sequence[bytes | None]
     headers: Sequence[Headers | None]
+    decisions: Sequence[bytes | None]
+    """The decision header of each record, unread; None where its first header is another."""
 
     def append_ms(self, at: int) -> int:
         """The log's append time of a record, by index."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from confluent_kafka import Message
 
 from streams.runtime.decider.codec import Codec, Unreadable
 from streams.runtime.decider.echo import Echo
@@ -36,12 +35,6 @@ from streams.runtime.position import FilterState
 KILLED = ("failed", "the command has ended the process each time it was decided")
 
 TICK_S = 0.02
-_HEADERS, _KEY, _TIMESTAMP, _OFFSET = (
-    Message.headers,
-    Message.key,
-    Message.timestamp,
-    Message.offset,
-)
 
 log = structlog.get_logger()
 
@@ -179,6 +172,7 @@ class Pump:
             case Revoked(partitions):
                 for partition in partitions:
                     self._revoked(partition)
+        self.outgoing.flush()
         for partition, nonce, reason in self.outgoing.failures():
             desk = self.desks.get(partition)
             if desk is not None and desk.owner is not None:
@@ -297,13 +291,11 @@ class Pump:
                 with self._noting(part, suspect):
                     decoded = self._commands.decode(part.values())
             where = f"{span.seat.topic}/{span.seat.partition}"
-            messages = part.messages
+            times, offsets = part.append_ms().tolist(), part.offsets().tolist()
             found += [
-                incoming_of(one, headers, key, stamp[1], (where, offset))
-                for one, headers, key, stamp, offset in zip(
-                    decoded,
-                    *(map(get, messages) for get in (_HEADERS, _KEY, _TIMESTAMP, _OFFSET)),
-                    strict=True,
+                incoming_of(one, headers, key, time_ms, (where, offset))
+                for one, headers, key, time_ms, offset in zip(
+                    decoded, part.headers(), part.keys(), times, offsets, strict=True
                 )
             ]
         return found

@@ -55,6 +55,8 @@ from streams.runtime.lane.service import LaneApp
 from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.metrics.decider import DeciderMetrics
+from streams.runtime.native import Choice, sending
+from streams.runtime.native.feed import opened
 from streams.runtime.settings import Kafka
 
 STUCK_AFTER_S = 120.0
@@ -83,6 +85,8 @@ class DeciderWiring:
     metrics: Metrics
     journals: Path
     crashed: bool = False
+    reader: Choice = "auto"
+    """What reads commands and events, and sends events."""
 
 
 class Deciding(faust.Service):  # type: ignore[misc]
@@ -123,19 +127,16 @@ class Deciding(faust.Service):  # type: ignore[misc]
             metrics=self.decisions,
         )
         self._reader = self._command_reader()
-        self._echoes = EchoReader(
-            kafka.consumer(wiring.kafka, f"{decider.name}.events"),
-            decider.events.name,
-            hand=self._hand,
-            failed=self._failed,
-        )
+        self._echoes = self._echo_reader()
         self.pump = self._pump()
         app.agent(self._channel, name=decider.name)(self._agent())
 
     def _command_reader(self) -> Reader:
+        wiring, topic = self._wiring, self.decider.commands.name
+        consumer, feed = opened(wiring.kafka, self.decider.name, topic, wiring.reader)
         return Reader(
-            kafka.consumer(self._wiring.kafka, self.decider.name),
-            self.decider.commands.name,
+            consumer,
+            topic,
             locate=self._locate,
             hand=self._hand,
             failed=self._failed,
@@ -144,7 +145,14 @@ class Deciding(faust.Service):  # type: ignore[misc]
             rows_max=self.decider.in_flight_max,
             linger_ms=0,
             idle_ms=NEVER_IDLE_MS,
+            feed=feed,
         )
+
+    def _echo_reader(self) -> EchoReader:
+        wiring, topic = self._wiring, self.decider.events.name
+        group = f"{self.decider.name}.events"
+        consumer, feed = opened(wiring.kafka, group, topic, wiring.reader)
+        return EchoReader(consumer, topic, hand=self._hand, failed=self._failed, feed=feed)
 
     def _pump(self) -> Pump:
         wiring, decider = self._wiring, self.decider
@@ -156,7 +164,10 @@ class Deciding(faust.Service):  # type: ignore[misc]
                 Codec(decider.commands, wiring.schemas, ids[decider.commands.name]),
                 Codec(events, wiring.schemas, ids[events.name]),
             ),
-            Outgoing(events.name, lambda: kafka.producer(wiring.kafka, **CONFIG)),
+            Outgoing(
+                events.name,
+                lambda: sending.opened(wiring.kafka, events.name, wiring.reader, **CONFIG),
+            ),
             self._journal,
             outside=Outside(
                 restore=self._recovery.restore,

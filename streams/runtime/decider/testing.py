@@ -66,6 +66,7 @@ class Slice:
         self.offsets: Sequence[int] = range(self.first, self.first + len(self.records))
         self.values: Sequence[bytes | None] = [one.value for one in self.records]
         self.headers: Sequence[Headers | None] = [one.headers for one in self.records]
+        self.decisions: Sequence[bytes | None] = list(map(decision_header, self.headers))
 
     def append_ms(self, at: int) -> int:
         return self.records[at].time_ms

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from streams.runtime.native.columns import Columns
 
 _OFFSET, _VALUE, _TIMESTAMP = Message.offset, Message.value, Message.timestamp
-_HEADERS = Message.headers
+_HEADERS, _KEY = Message.headers, Message.key
 
 Headers = list[tuple[str, bytes]] | None
 """What a record carries beside key and value, in order."""
@@ -71,6 +71,12 @@ class Span:
         if isinstance(self.messages, Columns):
             return self.messages.values()
         return list(map(_VALUE, self.messages))
+
+    def keys(self) -> list[bytes | None]:
+        """The record keys."""
+        if isinstance(self.messages, Columns):
+            return self.messages.keys()
+        return list(map(_KEY, self.messages))
 
     def headers(self) -> list[Headers]:
         """The headers of each record."""

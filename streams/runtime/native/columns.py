@@ -88,9 +88,22 @@ class Columns(Sequence[Message]):
         """All values."""
         return Values(self._records)
 
+    def keys(self) -> list[bytes | None]:
+        """All keys."""
+        return list(map(self._records.key, range(self._rows)))
+
     def headers(self) -> list[Headers]:
         """The headers of each record."""
         return list(map(self._records.headers, range(self._rows)))
+
+    def headers_on_demand(self) -> HeaderLists:
+        """The same, made when one is looked at."""
+        return HeaderLists(self._records)
+
+    def first_headers(self, name: str) -> list[bytes | None]:
+        """The value of the first header of each record; None where it has another name."""
+        found: list[bytes | None] = self._records.first_headers(name)
+        return found
 
     def offset(self, row: int) -> int:
         """The offset of one record."""
@@ -142,6 +155,28 @@ class Values(Sequence[bytes | None]):
             return None
         struct = pl.from_arrow(decoded)
         return struct.struct.unnest() if isinstance(struct, pl.Series) else None
+
+
+class HeaderLists(Sequence[Headers]):
+    """The headers of records, made when they are looked at."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, at: int) -> Headers: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Headers]: ...
+    def __getitem__(self, at: int | slice) -> Headers | list[Headers]:
+        if isinstance(at, slice):
+            return [self._records.headers(row) for row in range(*at.indices(len(self)))]
+        found: Headers = self._records.headers(_row(at, len(self)))
+        return found
 
 
 def _row(at: int, rows: int) -> int:

@@ -45,6 +45,7 @@ async def running(one: Decider, store: SnapshotStore, folder: Path) -> AsyncIter
         snapshots=store,
         metrics=metrics.default(),
         journals=folder,
+        reader=settings.reader,
     )
     made: list[Deciding] = []
 
