@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import structlog
-from confluent_kafka import KafkaError
 
 from streams.runtime.decider.wire import Headers
 from streams.runtime.native.sending import FULL, Record, Sender
@@ -19,7 +18,7 @@ from streams.runtime.native.sending import FULL, Record, Sender
 DELIVERY_TIMEOUT_MS = 10_000
 """Below a decider's `deadline_ms`."""
 CONFIG = {
-    "linger.ms": 0,
+    "linger.ms": 0.2,
     "socket.nagle.disable": True,
     "message.timeout.ms": DELIVERY_TIMEOUT_MS,
     "delivery.report.only.error": True,

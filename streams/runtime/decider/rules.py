@@ -161,7 +161,8 @@ class Decider:
 
     - `name`: agent, consumer group, key prefix of snapshots, metric label.
     - `commands` and `events` have the same number of partitions and the same keys.
-    - `in_flight_max` bounds decisions that are not read back yet.
+    - `in_flight_max` bounds decisions that are not read back yet. A few milliseconds' worth is
+      enough to keep the log busy; more only leaves the processor's cache.
     - `snapshot_events` is how many events lie between two snapshots at most.
     - `idempotency_ttl_ms`: how long a key is remembered, by append time of commands.
     - `event_bytes_max`: a larger event is recorded as `CommandRejected`, code `too_large`.
@@ -174,7 +175,7 @@ class Decider:
     commands: Topic
     events: Topic
     rules: Rules
-    in_flight_max: int = 4_096
+    in_flight_max: int = 2_048
     snapshot_events: int = 200_000
     idempotency_ttl_ms: int = 7 * 24 * 3_600_000
     event_bytes_max: int = 900_000

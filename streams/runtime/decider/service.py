@@ -133,7 +133,8 @@ class Deciding(faust.Service):  # type: ignore[misc]
 
     def _command_reader(self) -> Reader:
         wiring, topic = self._wiring, self.decider.commands.name
-        consumer, feed = opened(wiring.kafka, self.decider.name, topic, wiring.reader)
+        rows_max = self.decider.in_flight_max  # the reader pauses when it has more at hand
+        consumer, feed = opened(wiring.kafka, self.decider.name, topic, wiring.reader, rows_max)
         return Reader(
             consumer,
             topic,

@@ -200,9 +200,10 @@ class Reader(threading.Thread):
     def _hand_over(self) -> None:
         now = time.monotonic()
         for pending in sorted(self._pending.values(), key=lambda p: -len(p.messages)):
+            while len(pending.messages) >= self._rows_max:  # a read may hold several spans
+                self._deliver(pending, now)
             rows = len(pending.messages)
-            full = rows >= self._rows_max
-            if full or (rows and self._due(pending, now)):
+            if rows and self._due(pending, now):
                 self._deliver(pending, now)
             elif not rows and pending.forgotten(now, self._idle_s):
                 pending.attended = now

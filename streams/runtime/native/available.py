@@ -25,6 +25,8 @@ def _loaded() -> ModuleType | str:
         library = importlib.import_module("headrace_native")
     except ImportError as error:
         return f"not built ({error})"
+    if not hasattr(library, "Sender"):
+        return "of an older version than this program"
     try:
         library.attach(importlib.import_module("confluent_kafka.cimpl").__file__)
     except RuntimeError as error:

@@ -24,11 +24,12 @@ class ColumnFeed:
 
     `consumer` must have been made by this thread just before, with this library as a plugin;
     `opened` does both. Records come from the partitions' own queues, so that
-    `Consumer.poll` serves call-backs and errors only.
+    `Consumer.poll` serves call-backs and errors only. About `rows_max` records are read at once.
     """
 
-    def __init__(self, consumer: Consumer, topic: str) -> None:
+    def __init__(self, consumer: Consumer, topic: str, rows_max: int = READ_ROWS) -> None:
         self._consumer = consumer
+        self._rows_max = rows_max
         self._topic = topic
         self._feed: Any = library().Feed(topic)
         self.drained = True
@@ -52,7 +53,7 @@ class ColumnFeed:
             if message.error() is None:
                 raise RuntimeError(f"a record of {self._topic} came past the column reader")
             passing(message.error())
-        runs, failures = self._feed.read(int(wait_s * 1_000) or 1, least, READ_ROWS)
+        runs, failures = self._feed.read(int(wait_s * 1_000) or 1, least, self._rows_max)
         for _, code, text in failures:
             passing(KafkaError(code, text))
         self.drained = sum(len(records) for _, records in runs) < CONSUME_ROWS
@@ -60,9 +61,15 @@ class ColumnFeed:
 
 
 def opened(
-    settings: Kafka, group: str, topic: str, choice: Choice = "auto", **more: Any
+    settings: Kafka,
+    group: str,
+    topic: str,
+    choice: Choice = "auto",
+    rows_max: int = READ_ROWS,
+    **more: Any,
 ) -> tuple[Consumer, Feed]:
-    """A consumer as `kafka.consumer` makes it, and what reads its records.
+    """A consumer as `kafka.consumer` makes it, and what reads its records, about `rows_max` at once
+    as columns.
 
     Raises `ReaderMissing`.
     """
@@ -72,4 +79,4 @@ def opened(
     plugins = [settings.config.get(PLUGINS, ""), library().__file__]
     named = {PLUGINS: ";".join(filter(None, plugins)), **more}
     consumer = kafka.consumer(settings, group, **named)
-    return consumer, ColumnFeed(consumer, topic)
+    return consumer, ColumnFeed(consumer, topic, rows_max)

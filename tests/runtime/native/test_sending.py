@@ -1,5 +1,5 @@
-"""Batches of records to a producer, through the native library and record by record, on librdkafka's
-own mock cluster.
+"""Batches of records to a producer, through the native library and record by record, on
+librdkafka's own mock cluster.
 """
 
 from __future__ import annotations
