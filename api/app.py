@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from importlib.metadata import PackageNotFoundError, version
@@ -125,6 +126,8 @@ ROUTERS = (
 """Every route of the product; there is no discovery."""
 
 BROKER_TIMEOUT_S = 3.0
+SWITCH_S = 0.000_5
+"""How long a thread may keep the others from running Python."""
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment's name for where worker processes keep their counts (prometheus_client)."""
 
@@ -147,6 +150,8 @@ def create_app(
         async with opener() as services:
             app.state.services = services
             gc.freeze()  # a look at all that was imported stops every request for 0.2 s
+            # The server's threads hand requests over through the interpreter's lock.
+            sys.setswitchinterval(SWITCH_S)
             try:
                 yield
             finally:

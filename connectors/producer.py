@@ -1,8 +1,10 @@
 """The log's front door: rows in, delivered positions out, for asyncio.
 
-One thread polls librdkafka; delivery reports resolve futures, one wake-up of the event loop per
-call and not per record. What is in flight is bounded: past the bound `Saturated` is raised
-*before* anything of the call is queued, so the caller can say "later" instead of growing.
+The event loop itself asks librdkafka for delivery reports, every millisecond while something is in
+flight. A thread that waits for them would have to take the interpreter from a busy loop for each
+one, and gets it after up to five milliseconds: at a thousand commands a second that was most of the
+time they took. What is in flight is bounded: past the bound `Saturated` is raised *before* anything
+of the call is queued, so the caller can say "later" instead of growing.
 
 A record is acknowledged only when all in-sync replicas have it. `Undelivered` means that the
 outcome is unknown (it may have been written): send it again with the same event id.
@@ -11,7 +13,6 @@ outcome is unknown (it may have been written): send it again with the same event
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,11 +27,22 @@ from streams.runtime.settings import Kafka
 IN_FLIGHT_MAX = 50_000
 DELIVERY_TIMEOUT_MS = 10_000
 """Past this a record that no broker confirmed is reported as `Undelivered`."""
-LINGER_MS = 1
-"""A caller waits for each event, so a longer linger would be its latency."""
+LINGER_MS = 0
+"""A caller waits for each event, so any linger would be its latency; what comes while a request is
+on its way goes together in the next one.
+"""
+REQUESTS_IN_FLIGHT = 1
+"""With idempotence librdkafka holds a partition's batch back while five of its records are on their
+way, and then spins on the processor until they are acknowledged: a slow broker becomes slower, and
+latency grew from 30 to 300 ms. With one request at a time it sleeps. A broker takes the requests of
+a connection one by one anyway, so what is lost is the way there and back.
+"""
 QUEUE_WAIT_MS_MAX = 1_000
 QUEUE_RETRY_MS = 5
-POLL_MS = 100
+POLL_MS = 1
+"""How often reports are asked for while something is in flight."""
+IDLE_MS = 100
+"""And while nothing is; errors of the client are heard of then."""
 CLOSE_TIMEOUT_S = DELIVERY_TIMEOUT_MS / 1_000 + 5
 
 
@@ -75,7 +87,6 @@ class KafkaClient(Protocol):
         self, topic: str, *, key: bytes, value: bytes, headers: Any, on_delivery: Any
     ) -> None: ...
     def poll(self, timeout: float) -> int: ...
-    def flush(self, timeout: float) -> int: ...
     def purge(self) -> None: ...
 
 
@@ -91,45 +102,31 @@ class EventProducer(Protocol):
 
 
 class _Delivery:
-    """The delivery reports of one call. `report` runs in the poll thread."""
+    """The delivery reports of one call."""
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[list[RecordMetadata]] = loop.create_future()
-        self._loop = loop
         self._slots: list[RecordMetadata | None] = [None] * count
         self._open = count
         self._error: str | None = None
-        self._lock = threading.Lock()
 
     def report(self, slot: int, error: Any, message: Any) -> None:
-        with self._lock:
-            if error is not None:
-                self._error = self._error or str(error)
-            else:
-                self._slots[slot] = RecordMetadata(
-                    message.topic(), message.partition(), message.offset()
-                )
-            self._open -= 1
-            done = self._open == 0
-        if done:
-            self._finish()
+        if error is not None:
+            self._error = self._error or str(error)
+        else:
+            self._slots[slot] = RecordMetadata(
+                message.topic(), message.partition(), message.offset()
+            )
+        self._less(1)
 
     def abandon(self, slots: int, reason: str) -> None:
         """Give up on the last `slots` records, which were never queued."""
-        with self._lock:
-            self._error = self._error or reason
-            self._open -= slots
-            done = self._open == 0
-        if done:
-            self._finish()
+        self._error = self._error or reason
+        self._less(slots)
 
-    def _finish(self) -> None:
-        # The loop may be closed already when the last reports come during shutdown.
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._resolve)
-
-    def _resolve(self) -> None:
-        if self.future.done():  # the caller went away
+    def _less(self, slots: int) -> None:
+        self._open -= slots
+        if self._open or self.future.done():  # done: the caller went away
             return
         if self._error is not None:
             self.future.set_exception(Undelivered(self._error))
@@ -138,7 +135,8 @@ class _Delivery:
 
 
 class LogProducer:
-    """Sends rows to the topics it has encoders for. Use as an async context manager.
+    """Sends rows to the topics it has encoders for. Use as an async context manager, in one event
+    loop.
 
     About 70,000 events/s through `send_many` of 1,000, in one process.
     """
@@ -153,9 +151,8 @@ class LogProducer:
         self._encoders = dict(encoders)
         self._in_flight_max = in_flight_max
         self._in_flight = 0
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._poller = threading.Thread(target=self._poll, name="producer-poll", daemon=True)
+        self._next: asyncio.TimerHandle | None = None
+        self._resting = False
         self._closed = False
 
     @classmethod
@@ -166,6 +163,7 @@ class LogProducer:
             **{
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "linger.ms": LINGER_MS,
+                "max.in.flight.requests.per.connection": REQUESTS_IN_FLIGHT,
                 "socket.nagle.disable": True,
                 "queue.buffering.max.messages": 2 * IN_FLIGHT_MAX,
             },
@@ -179,7 +177,7 @@ class LogProducer:
         return self._in_flight
 
     async def __aenter__(self) -> Self:
-        self._poller.start()
+        self._serve()
         return self
 
     async def __aexit__(
@@ -237,24 +235,27 @@ class LogProducer:
         if self._closed:
             return
         self._closed = True
-        left = await asyncio.to_thread(self._client.flush, timeout_s)
-        if left:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while self._in_flight and loop.time() < until_s:  # noqa: ASYNC110 - `_serve` hears of it
+            await asyncio.sleep(POLL_MS / 1_000)
+        if self._next is not None:
+            self._next.cancel()
+        if left := self._in_flight:
             self._client.purge()
-        self._stopping.set()
-        if self._poller.is_alive():
-            await asyncio.to_thread(self._poller.join)
-        if left:
+            self._client.poll(0)  # reports of purged records
             raise Undelivered(f"{left} records were not confirmed within {timeout_s:g} s")
 
     def _reserve(self, count: int) -> None:
-        with self._lock:
-            if self._in_flight + count > self._in_flight_max:
-                raise Saturated(self._in_flight)
-            self._in_flight += count
+        if self._in_flight + count > self._in_flight_max:
+            raise Saturated(self._in_flight)
+        self._in_flight += count
+        if self._resting and self._next is not None:
+            self._next.cancel()
+            self._wait(POLL_MS)
 
     def _release(self, count: int) -> None:
-        with self._lock:
-            self._in_flight -= count
+        self._in_flight -= count
 
     async def _queue(
         self,
@@ -279,7 +280,7 @@ class LogProducer:
                     headers=list(headers) or None,
                     on_delivery=report,
                 )
-            except BufferError:  # full by bytes: the poll thread is emptying it
+            except BufferError:  # full: reports make room
                 await asyncio.sleep(QUEUE_RETRY_MS / 1_000)
             else:
                 return
@@ -287,7 +288,13 @@ class LogProducer:
             raise Saturated(self._in_flight)
         raise BufferError("the producer's queue stayed full")
 
-    def _poll(self) -> None:
-        while not self._stopping.is_set():
-            self._client.poll(POLL_MS / 1_000)
-        self._client.poll(0)  # reports of purged records
+    def _serve(self) -> None:
+        """Hear what was delivered, again and again."""
+        try:
+            self._client.poll(0)
+        finally:
+            self._wait(POLL_MS if self._in_flight else IDLE_MS)
+
+    def _wait(self, ms: int) -> None:
+        self._resting = ms == IDLE_MS
+        self._next = asyncio.get_running_loop().call_later(ms / 1_000, self._serve)

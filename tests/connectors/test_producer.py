@@ -67,10 +67,6 @@ class FakeClient:
             report("broker: timed out" if failed else None, Message(TOPIC, offset))
         return len(batch)
 
-    def flush(self, timeout: float) -> int:
-        self.poll(timeout)
-        return len(self.queue)
-
     def purge(self) -> None:
         with self.lock:
             batch, self.queue = self.queue, []

@@ -190,6 +190,7 @@ impl Feed {
         let guard = locked(&self.queues);
         let queues = guard.as_ref().ok_or(Gone)?;
         let mut messages = [std::ptr::null_mut::<Message>(); BATCH];
+        let mut encoded = Vec::new();
         let mut open: Vec<_> = queues.partitions.iter().map(|(p, q)| (*p, *q)).collect();
         while !open.is_empty() && found.rows < most {
             open.retain(|&(partition, queue)| {
@@ -200,7 +201,7 @@ impl Feed {
                     let block = blocks.entry(partition).or_insert_with(pool::block);
                     for &message in &messages[..count] {
                         // SAFETY: librdkafka has given the message to us.
-                        unsafe { self.take(message, block, found) };
+                        unsafe { self.take(message, &mut encoded, block, found) };
                     }
                 }
                 count == BATCH
@@ -209,23 +210,31 @@ impl Feed {
         Ok(())
     }
 
+    /// `encoded` is room for headers, used again and again.
+    ///
     /// # Safety
     /// The message must be one that librdkafka has given, once.
-    unsafe fn take(&self, message: *mut Message, block: &mut Block, found: &mut Found) {
+    unsafe fn take(
+        &self,
+        message: *mut Message,
+        encoded: &mut Vec<u8>,
+        block: &mut Block,
+        found: &mut Found,
+    ) {
         // SAFETY: as promised; the pointers in it are valid until it is destroyed.
         unsafe {
             let one = &*message;
             if one.err == 0 {
                 let mut kind: c_int = 0;
                 let stamp = (self.api.timestamp)(message, &mut kind);
-                let headers = self.headers(message);
+                let headers = self.headers(message, encoded).then_some(encoded.as_slice());
                 block.push(&Record {
                     offset: one.offset,
                     value: bytes(one.payload, one.len),
                     key: bytes(one.key, one.key_len),
                     stamp,
                     stamp_kind: kind as u8,
-                    headers: headers.as_deref(),
+                    headers,
                 });
                 found.rows += 1;
             } else {
@@ -243,25 +252,27 @@ impl Feed {
         }
     }
 
+    /// Encodes the headers of a message; false where it has none.
+    ///
     /// # Safety
     /// The message must be alive.
-    unsafe fn headers(&self, message: *mut Message) -> Option<Vec<u8>> {
+    unsafe fn headers(&self, message: *mut Message, encoded: &mut Vec<u8>) -> bool {
         let mut list = std::ptr::null_mut();
         // SAFETY: the list lives as long as the message; names are zero-terminated.
         unsafe {
             if self.peek.headerless(message) || (self.api.headers)(message, &mut list) != 0 {
-                return None;
+                return false;
             }
-            let mut encoded = Vec::new();
+            encoded.clear();
             let (mut name, mut value, mut size) = (std::ptr::null(), std::ptr::null(), 0);
             for at in 0.. {
                 if (self.api.header)(list, at, &mut name, &mut value, &mut size) != 0 {
                     break;
                 }
                 let name = CStr::from_ptr(name).to_bytes();
-                encode_header(&mut encoded, name, bytes(value.cast(), size));
+                encode_header(encoded, name, bytes(value.cast(), size));
             }
-            Some(encoded)
+            true
         }
     }
 }

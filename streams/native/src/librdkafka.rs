@@ -108,8 +108,7 @@ const _: () = assert!(size_of::<Part>() == 72);
 pub type OnNew =
     unsafe extern "C" fn(*mut Client, *const Conf, *mut c_void, *mut c_char, usize) -> c_int;
 pub type OnDestroy = unsafe extern "C" fn(*mut Client, *mut c_void) -> c_int;
-pub type OnAcknowledgement =
-    unsafe extern "C" fn(*mut Client, *mut Message, *mut c_void) -> c_int;
+pub type OnAcknowledgement = unsafe extern "C" fn(*mut Client, *mut Message, *mut c_void) -> c_int;
 pub type OnEvent = unsafe extern "C" fn(*mut Client, *mut c_void);
 
 macro_rules! api {

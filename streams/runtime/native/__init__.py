@@ -5,7 +5,7 @@ reads through confluent-kafka's messages, with the same results. The split:
 
 - the consumer is confluent-kafka's in both cases: group, settings, security, rebalance, pause,
   seek and commit are one piece of code. The library is a plugin of that same client and only
-  empties the queues of its partitions (`feed`);
+  empties the queues of its partitions (`feed`), or hands batches to a producer (`sending`);
 - a run of records is a sequence of messages in both cases; here the messages are made only when
   somebody looks at one (`columns`);
 - values of one flat schema (`streams.runtime.avro.flat`) are decoded without the GIL if every one
