@@ -151,7 +151,8 @@ def test_a_loss_ends_all_epochs_that_wrote_through_the_producer(
     out.flush()
     out.to(77)("far", b"", b"4", [])  # there is no such partition
     out.flush()
-    lost = out.failures()
+    lost: list[tuple[int, str, str]] = []
+    until(lambda: lost.extend(out.failures()) or lost)
     assert {(partition, nonce) for partition, nonce, _ in lost} == {
         (0, "new"),
         (1, "its"),
