@@ -32,7 +32,7 @@ from tests.chat.house import (
     transcripts,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 CUTS = 1_000 if os.environ.get("CHAOS_FULL") else 100
 MESSAGES = 3 * CUTS // 4

@@ -72,7 +72,6 @@ def right(sink: CassandraSink, end: int) -> None:
 
 @pytest.mark.stack
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_nodes_die_and_come_back(ring: Ring, sink: CassandraSink) -> None:
     patient(lambda: sink.prepare(1))
     writer = Writer(sink, LOG)
