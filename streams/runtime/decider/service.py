@@ -147,7 +147,6 @@ class Deciding(faust.Service):  # type: ignore[misc]
             linger_ms=0,
             idle_ms=NEVER_IDLE_MS,
             feed=feed,
-            eager=True,
         )
 
     def _echo_reader(self) -> EchoReader:

@@ -46,9 +46,6 @@ class Reader(threading.Thread):
     - `hand(span)` delivers a span and does not block; `done()` must be called once the pump
       has finished with it.
     - `feed` reads the consumer's records (None: as messages).
-    - `eager`: hand over what is here even while the pump works. For pumps that are done with a
-      span soon: then waiting for more is most of a record's latency, and while they are not, no
-      slot is free and records pile up all the same.
     - `failed(error)` is told what ended the thread, if anything did; `left(partitions)` that
       partitions were taken away; `ends(partition, offset)` where a log ends.
     """
@@ -68,12 +65,10 @@ class Reader(threading.Thread):
         idle_ms: int,
         spans_max: int = 2,
         feed: Feed | None = None,
-        eager: bool = False,
     ) -> None:
         super().__init__(name=f"reader-{topic}", daemon=True)
         self._consumer = consumer
         self._feed = feed or MessageFeed(consumer)
-        self._eager = eager
         self._topic = topic
         self._locate = locate
         self._hand = hand
@@ -216,13 +211,11 @@ class Reader(threading.Thread):
         self._press()
 
     def _due(self, pending: Pending, now: float) -> bool:
-        """Whether a part-filled span goes out: nothing more is at hand, and the pump idles or takes
-        what there is.
-        """
+        """Whether a part-filled span goes out: the pump idles and nothing more is at hand."""
         if self._linger_s:
             return now - max(pending.since, pending.handed) >= self._linger_s
         caught_up = self._feed.drained or now - pending.since >= FILL_MS / 1000
-        return caught_up and (self._eager or self._out == 0)
+        return self._out == 0 and caught_up
 
     def _deliver(self, pending: Pending, now: float) -> None:
         self._give(pending.cut(self._rows_max, now))

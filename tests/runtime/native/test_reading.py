@@ -136,16 +136,6 @@ def test_reading_begins_where_it_is_told(cluster: Cluster, lanes: Callable[..., 
     until(lambda: lane.offsets(2)[-1:] == [100])
 
 
-def test_an_eager_reader_does_not_wait_for_the_pump(
-    cluster: Cluster, lanes: Callable[..., Lane]
-) -> None:
-    lane = lanes(hold=True, eager=True)
-    cluster.put(0, b"first")
-    until(lambda: lane.offsets(0) == [0])  # handed over, and the pump is not done with it
-    cluster.put(1, b"second")
-    until(lambda: lane.offsets(1) == [0])
-
-
 def test_a_restart_reads_again_and_nothing_of_before(
     cluster: Cluster, lanes: Callable[..., Lane]
 ) -> None:
