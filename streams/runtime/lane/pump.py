@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import polars as pl
 import structlog
@@ -56,6 +57,18 @@ class SpanLost(RuntimeError):
     """A span does not begin where the one before it ended: a fault of the reader. Nothing of it
     is stored; a restart begins at the stored position.
     """
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What came of a span on one memory. Nothing of it is stored yet."""
+
+    span: Span
+    base: Memory
+    reading: Reading
+    step: Step
+    decode_s: float = 0.0
+    fold_s: float = 0.0
 
 
 class Pump:
@@ -113,6 +126,13 @@ class Pump:
 
     # -- one span -----------------------------------------------------------------------------
 
+    @property
+    def careful(self) -> bool:
+        """Whether spans go one by one now: some record may kill the process, or it stops."""
+        return self._stopping.is_set() or (
+            self._journal is not None and bool(self._journal.suspects)
+        )
+
     def process(self, span: Span) -> None:
         """Fold and store a span. Returns quietly when its seat was revoked or must start over;
         after anything else than success the seat is revoked.
@@ -149,7 +169,7 @@ class Pump:
         expected = seat.memory.now.offset
         if span.begins is not None and span.begins != expected:
             raise SpanLost(f"{self.name} at {seat.name}: span at {span.begins}, not {expected}")
-        self._look(seat)
+        self.look(seat)
         suspects = [] if self._journal is None else self._journal.suspected(span)
         for piece, suspect in pieces(span, suspects):
             if suspect is not None and suspect.guilty:
@@ -159,8 +179,10 @@ class Pump:
         if self._journal is not None:
             self._journal.passed(span, seat.memory.position.low_offset)
 
-    def _look(self, seat: Seat) -> None:
-        """Raise `LogMismatch` or `UnknownTopic` unless the topic is that of the position."""
+    def look(self, seat: Seat) -> None:
+        """Now and then ask the broker; raise `LogMismatch` or `UnknownTopic` unless the topic is
+        that of the position.
+        """
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_S:
             bounds = self.patience(seat, lambda: self._bounds(seat))
@@ -184,32 +206,29 @@ class Pump:
     def _attempt(self, span: Span, *, suspected: bool) -> BaseException | None:
         """Fold and store; answers the error that is to be blamed on the records."""
         try:
-            self._fold(span, suspected=suspected)
+            self._take(span, suspected=suspected)
         except (Stopped, FenceRefused, LogMismatch, FoldBroken, BrokenChain):
             raise
         except (Exception, pl.exceptions.PanicException) as error:
             return error
         return None
 
-    def _fold(self, span: Span, *, suspected: bool) -> None:
-        memory: Memory = span.seat.memory
+    def _take(self, span: Span, *, suspected: bool) -> None:
+        folded = self.fold(span, span.seat.memory, suspected=suspected)
         began = time.perf_counter()
-        reading = self._read(span, suspected=suspected)
+        self.store(folded)
+        self.settle(folded, time.perf_counter() - began)
+
+    def fold(self, span: Span, memory: Memory, *, suspected: bool = False) -> Folded:
+        """Decode and fold a span on `memory`; nothing is stored. Raises what the fold raises."""
+        began = time.perf_counter()
+        reading = self._read(span, memory, suspected=suspected)
         decoded = time.perf_counter()
         with self._noted(span, suspected=suspected):
             step = advance(self._projection, memory, reading.batch, reading.refused)
-        folded = time.perf_counter()
-        self._store(span, reading, step, None)
-        if reading.batch.height:
-            self._failures = 0
-        write_s = time.perf_counter() - folded
-        self._settle(
-            span, reading, step, decode_s=decoded - began, fold_s=folded - decoded, write_s=write_s
-        )
+        return Folded(span, memory, reading, step, decoded - began, time.perf_counter() - decoded)
 
-    def _read(self, span: Span, *, suspected: bool) -> Reading:
-        memory: Memory = span.seat.memory
-
+    def _read(self, span: Span, memory: Memory, *, suspected: bool) -> Reading:
         def decode() -> Reading:
             with self._noted(span, suspected=suspected):
                 return read(self._projection.topic, span, self._decoder.decode, memory.now)
@@ -250,33 +269,36 @@ class Pump:
         memory: Memory = span.seat.memory
         reading = without(self._projection.topic, span, reason, memory.now)
         step = advance(self._projection, memory, reading.batch, reading.refused)
-        self._store(span, reading, step, error)
-        self._settle(span, reading, step)
+        folded = Folded(span, memory, reading, step)
+        self.store(folded, error)
+        self.settle(folded)
 
-    def _send(self, span: Span, reading: Reading, step: Step, error: BaseException | None) -> None:
-        if step.outcome is None or self.silent_letters:
+    def store(self, folded: Folded, error: BaseException | None = None) -> None:
+        """Letters first, then the fenced write: in this order. Returns when it is durable; the
+        seat's memory is still that from before.
+        """
+        if folded.step.write is not None:  # else a replay
+            self._send(folded, error)
+            self._sink.write(folded.span.seat, folded.step.write)
+
+    def _send(self, folded: Folded, error: BaseException | None) -> None:
+        span, outcome = folded.span, folded.step.outcome
+        if outcome is None or self.silent_letters:
             return
         fresh = span.seat.memory.position.next_offset
         dead, late = letters_of(
-            self._projection, span, reading.dead, step.outcome, fresh=fresh, error=error
+            self._projection, span, folded.reading.dead, outcome, fresh=fresh, error=error
         )
         if dead or late:
             self.patience(span.seat, lambda: self._outbox.send([*dead, *late]))
             self._metrics.dead_letter("record", len(dead))
             self._metrics.late(len(late))
 
-    def _store(self, span: Span, reading: Reading, step: Step, error: BaseException | None) -> None:
-        """Letters first, then the fenced write, then the memory: in this order."""
-        if step.write is not None:  # else a replay
-            self._send(span, reading, step, error)
-            self._sink.write(span.seat, step.write)
-        span.seat.memory = step.memory
-
     def _attend(self, seat: Seat) -> None:
         """For an idle partition: show early what its open windows hold (never moving the
         position, C2), or notice a store that has lost the position meanwhile.
         """
-        self._look(seat)
+        self.look(seat)
         write = flush(self._projection, seat.memory, seat.topic, seat.partition)
         if write is None:
             self._sink.look(seat)
@@ -285,24 +307,22 @@ class Pump:
 
     # -- what the world is told ---------------------------------------------------------------
 
-    def _settle(
-        self,
-        span: Span,
-        reading: Reading,
-        step: Step,
-        *,
-        decode_s: float = 0.0,
-        fold_s: float = 0.0,
-        write_s: float = 0.0,
-    ) -> None:
-        """Tell the world about a write that is durable."""
-        if step.write is None:
+    def settle(self, folded: Folded, write_s: float = 0.0) -> None:
+        """What is durable becomes the seat's memory, and the world is told."""
+        span, reading, write = folded.span, folded.reading, folded.step.write
+        seat = span.seat
+        seat.memory = folded.step.memory
+        if reading.batch.height:
+            self._failures = 0
+        if write is None:
             return
-        seat, position = span.seat, step.write.position
+        position = write.position
         self._commit(seat, position)
-        self._metrics.observe_batch(len(span), decode_s=decode_s, fold_s=fold_s, write_s=write_s)
+        self._metrics.observe_batch(
+            len(span), decode_s=folded.decode_s, fold_s=folded.fold_s, write_s=write_s
+        )
         self._metrics.observe_end_to_end(span.first_append_ms)
-        expected = step.write.expected
+        expected = write.expected
         before, fresh = (expected.counts, expected.next_offset) if expected else ({}, 0)
         self._metrics.counted(before, position.counts)
         for reason, offsets in reading.stale.items():

@@ -6,6 +6,7 @@ import io
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from streams.runtime.batch import OFFSET, Batch
 from streams.runtime.dead_letters import Letter
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
+from streams.runtime.lane.overlap import Overlap
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
@@ -33,6 +35,8 @@ from streams.runtime.topic import Topic
 from tests.runtime.clicks import CLICKED, topic
 
 SCHEMA = fastavro.parse_schema(CLICKED.schema)
+OVERLAPPED = False
+"""Whether spans are folded while the write of the one before is out; see `conftest`."""
 IN_COLUMNS = False
 """Whether records are held as the column reader holds them; see `conftest`."""
 TABLE = Table("clicks", {"offset": pl.Int64}, {"click_id": pl.String})
@@ -133,6 +137,15 @@ class Bed:
             stopping=self.stopping,
             journal=self.journal,
         )
+
+    def carry(self, span: Span) -> None:
+        """Fold and store a span, as the lane's pump does alone, or with its writer beside it."""
+        if not OVERLAPPED:
+            self.pump.process(span)
+            return
+        with closing(Overlap(self.pump, lambda: None, lambda _: None)) as overlap:
+            overlap.take(span).result()
+            overlap.wait()
 
     def seat(self) -> Seat:
         seat = Seat("test.clicks", 0)
