@@ -16,9 +16,10 @@ from confluent_kafka import KafkaException, Message
 from prometheus_client import CollectorRegistry
 
 from sinks.drivers.memory import MemorySink, MemoryStore
-from streams.runtime.avro import Decoder, MemorySource
+from streams.runtime.avro import MemorySource
 from streams.runtime.batch import OFFSET, Batch
 from streams.runtime.dead_letters import Letter
+from streams.runtime.decoding import decoder
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.pump import Pump
@@ -101,11 +102,14 @@ class Bed:
         journal: Path | None = None,
         of: Topic | None = None,
         table: Table = TABLE,
+        columns: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.fold = fold or Keep()
         self.store = MemoryStore()
         model = ReadModel("test-keep", (table,))
-        self.projection = Projection("test-keep", of or topic(), self.fold, model, "memory")
+        self.projection = Projection(
+            "test-keep", of or topic(), self.fold, model, "memory", columns=columns
+        )
         self.sink = MemorySink(model, self.store)
         self.schemas = MemorySource(
             {n: one.schema for n, one in enumerate(self.projection.topic.records, 1)}
@@ -124,7 +128,7 @@ class Bed:
         return Pump(
             self.projection,
             sink,
-            Decoder(self.projection.topic, self.schemas),
+            decoder(self.projection.topic, self.schemas, self.projection.reads),
             self.outbox,
             metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
             bounds=bounds or (lambda _: self.bounds),
