@@ -303,10 +303,9 @@ class Pump:
         self._metrics.observe_batch(len(span), decode_s=decode_s, fold_s=fold_s, write_s=write_s)
         self._metrics.observe_end_to_end(span.first_append_ms)
         expected = step.write.expected
-        before, fresh = (expected.counts, expected.next_offset) if expected else ({}, 0)
-        self._metrics.counted(before, position.counts)
-        for reason, offsets in reading.stale.items():
-            self._metrics.stale(reason, sum(offset >= fresh for offset in offsets))
+        self._metrics.counted(expected.counts if expected else {}, position.counts)
+        for reason, rows in reading.stale_since(expected).items():
+            self._metrics.stale(reason, rows)
         self._report(seat, position, span.last_append_ms)
 
     def _report(self, seat: Seat, position: Position, appended_ms: int | None) -> None:
