@@ -235,7 +235,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
         open_limiter(settings, producer, metrics) as limits,
-        open_suggester(settings) as suggesting,
+        open_suggester(settings, metrics) as suggesting,
         Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
         ClickLog(producer) as clicks,
         S3Objects.open(settings) as objects,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.grafana.overview import behind, edge, flow, now, trouble
+from infra.grafana.overview import behind, edge, flow, now, snapshot_age, trouble
 from infra.grafana.panels import RATE, RATIO, SECONDS, fill, lines, page
 from infra.grafana.queries import quantile, rate, select_system
 
@@ -51,4 +51,5 @@ def _suggestions(s: str) -> list[Any]:
             about="filtered: half a word, found nothing, or said before by the same person.",
         ),
         lines("Share that counts", RATIO, (f"{applied} / {every}", "applied")),
+        snapshot_age(),
     ]
