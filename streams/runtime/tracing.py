@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from itertools import islice
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -23,6 +24,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 LINKS_MAX = 16
 """Links of a batch span: enough to find examples, few enough to cost nothing."""
+LOOKED_MAX = 256
+"""Records of a batch whose headers are looked at for them, the first ones."""
 
 _W3C = TraceContextTextMapPropagator()
 
@@ -86,9 +89,11 @@ def extract(headers: Headers | None) -> trace.SpanContext | None:
 
 
 def links(records: Iterable[Headers | None]) -> list[trace.Link]:
-    """Links to the first distinct *sampled* traces among the records, at most `LINKS_MAX`."""
+    """Links to the first distinct *sampled* traces among the records, at most `LINKS_MAX`, of
+    which the first `LOOKED_MAX` are looked at.
+    """
     found: dict[int, trace.SpanContext] = {}
-    for headers in records:
+    for headers in islice(records, LOOKED_MAX):
         context = extract(headers)
         if context is not None and context.trace_flags.sampled:
             found.setdefault(context.trace_id, context)
@@ -109,14 +114,18 @@ def batch_span(
 ) -> Iterator[trace.Span]:
     """The span of one batch, named and labelled by the messaging conventions.
 
-    An exception is recorded on it and passes. `records` are only looked at when someone traces.
+    An exception is recorded on it and passes. While nobody traces there is no span, and `records`
+    are not looked at.
     """
+    provider = provider or trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        yield trace.INVALID_SPAN
+        return
     tracer = trace.get_tracer(__name__, tracer_provider=provider)
-    on = isinstance(provider or trace.get_tracer_provider(), TracerProvider)
     with tracer.start_as_current_span(
         f"process {topic}",
         kind=trace.SpanKind.CONSUMER,
-        links=links(records) if on else None,
+        links=links(records),
         attributes={
             "messaging.system": "kafka",
             "messaging.operation.type": "process",

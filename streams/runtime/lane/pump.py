@@ -20,6 +20,7 @@ from contextlib import contextmanager, nullcontext
 
 import polars as pl
 import structlog
+from opentelemetry.trace import TracerProvider
 
 from streams.runtime.dead_letters import Outbox
 from streams.runtime.decider.filter import BrokenChain
@@ -37,6 +38,7 @@ from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.sink import FenceRefused, SinkRejected
 from streams.runtime.step import Memory, Step, advance, flush
+from streams.runtime.tracing import LOOKED_MAX, batch_span
 
 LOOK_S = 1.0
 """How often a lane asks whether its topic is still the same one. After a topic was deleted and made
@@ -65,6 +67,7 @@ class Pump:
       there; `commit(seat, position)` publishes what is stored (for lag tools: the truth is in the
       sink).
     - `version` None follows the live version; a rebuild passes the one it builds.
+    - `tracing` is where the span of each batch goes (None: where the process traces, if it does).
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Pump:
         stopping: threading.Event,
         journal: Journal | None = None,
         version: int | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self.name = projection.name
         self._projection = projection
@@ -92,6 +96,7 @@ class Pump:
         self._commit = commit
         self._stopping = stopping
         self._journal = journal
+        self._tracing = tracing
         self._failures = 0
         self._looked_s = time.monotonic()
         self.patience = Patience(self.name, metrics, stopping)
@@ -150,6 +155,17 @@ class Pump:
         if span.begins is not None and span.begins != expected:
             raise SpanLost(f"{self.name} at {seat.name}: span at {span.begins}, not {expected}")
         self._look(seat)
+        with batch_span(
+            self.name,
+            seat.topic,
+            seat.partition,
+            len(span),
+            records=span.some_headers(LOOKED_MAX),
+            provider=self._tracing,
+        ):
+            self._carry_pieces(span)
+
+    def _carry_pieces(self, span: Span) -> None:
         suspects = [] if self._journal is None else self._journal.suspected(span)
         for piece, suspect in pieces(span, suspects):
             if suspect is not None and suspect.guilty:
@@ -157,7 +173,7 @@ class Pump:
             else:
                 self._fold_and_store(piece, suspected=suspect is not None)
         if self._journal is not None:
-            self._journal.passed(span, seat.memory.position.low_offset)
+            self._journal.passed(span, span.seat.memory.position.low_offset)
 
     def _look(self, seat: Seat) -> None:
         """Raise `LogMismatch` or `UnknownTopic` unless the topic is that of the position."""

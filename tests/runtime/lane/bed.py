@@ -13,6 +13,7 @@ from typing import Any
 import fastavro
 import polars as pl
 from confluent_kafka import KafkaException, Message
+from opentelemetry.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from sinks.drivers.memory import MemorySink, MemoryStore
@@ -103,6 +104,7 @@ class Bed:
         of: Topic | None = None,
         table: Table = TABLE,
         columns: Mapping[str, tuple[str, ...]] | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self.fold = fold or Keep()
         self.store = MemoryStore()
@@ -115,6 +117,7 @@ class Bed:
             {n: one.schema for n, one in enumerate(self.projection.topic.records, 1)}
         )
         self.outbox = Letterbox()
+        self.tracing = tracing
         self.stopping = threading.Event()
         self.restarts: list[tuple[Seat, Seat, int]] = []
         self.commits: list[int] = []
@@ -136,6 +139,7 @@ class Bed:
             commit=lambda _, position: self.commits.append(position.next_offset),
             stopping=self.stopping,
             journal=self.journal,
+            tracing=self.tracing,
         )
 
     def seat(self) -> Seat:
