@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 
 from sinks.payments import DAY_MS, DONE, FILES, LINES, OPERATIONS, PAYMENTS, SETTLED
-from sinks.payments.books import Applied, Rows, bucket, partition
+from sinks.payments.books import Applied, bucket, partition
 from sinks.payments.reconciliation import Finding, Tariff, compare
+from sinks.readers.rows import Rows
 
 
 @dataclass(frozen=True)

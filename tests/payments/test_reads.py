@@ -14,8 +14,9 @@ from sinks.payments import OPERATIONS, PAYMENTS
 from sinks.payments.payments import Payment, PaymentReader
 from streams.payments.payments import AUTHORIZED_MS
 from tests.payments.desk import Desk, opened
-from tests.payments.store import MemoryRows, stored
+from tests.payments.store import stored
 from tests.payments.test_payments import P, authorized, capture, captured, payment, refund, told
+from tests.rows import MemoryRows
 
 
 class Between(MemoryRows):
