@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from itertools import islice
+from typing import TypeVar
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+V = TypeVar("V", bound=bytes | None)
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers as confluent-kafka has them."""
 
@@ -65,16 +67,16 @@ def configure(service: str) -> bool:
     return True
 
 
-def inject(headers: Headers = ()) -> list[tuple[str, bytes | None]]:
+def inject(headers: Sequence[tuple[str, V]] = ()) -> list[tuple[str, V | bytes]]:
     """The headers of a record to produce, with the current span's trace context in place of any
     older one; unchanged outside a span.
     """
+    if not trace.get_current_span().get_span_context().is_valid:
+        return list(headers)
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
-    if not carrier:
-        return list(headers)
     kept = [(name, value) for name, value in headers if name not in _W3C.fields]
-    return kept + [(name, value.encode()) for name, value in carrier.items()]
+    return [*kept, *((name, value.encode()) for name, value in carrier.items())]
 
 
 def extract(headers: Headers | None) -> trace.SpanContext | None:
@@ -100,6 +102,24 @@ def links(records: Iterable[Headers | None]) -> list[trace.Link]:
         if len(found) == LINKS_MAX:
             break
     return [trace.Link(context) for context in found.values()]
+
+
+@contextmanager
+def request_span(
+    method: str, headers: Headers, *, provider: trace.TracerProvider | None = None
+) -> Iterator[trace.Span]:
+    """The span of one HTTP request, in the trace that its headers name or in one of its own."""
+    caller = extract(headers)
+    context = None
+    if caller is not None:
+        context = trace.set_span_in_context(trace.NonRecordingSpan(caller))
+    with trace.get_tracer(__name__, tracer_provider=provider).start_as_current_span(
+        method,
+        context,
+        kind=trace.SpanKind.SERVER,
+        attributes={"http.request.method": method},
+    ) as span:
+        yield span
 
 
 @contextmanager
