@@ -115,7 +115,9 @@ class Overlap:
         if flight.written.exception() is not None:
             self._process(flight.folded.span)
             return
-        self._pump.settle(flight.folded, flight.written.result())
+        folded = flight.folded
+        with self._pump.traced(folded.span, folded.began_ns):
+            self._pump.settle(folded, flight.written.result())
         self._done()
 
     def _process(self, span: Span) -> None:

@@ -16,11 +16,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import polars as pl
 import structlog
+from opentelemetry.trace import Span as TraceSpan
+from opentelemetry.trace import TracerProvider
 
 from streams.runtime.dead_letters import Outbox
 from streams.runtime.decider.filter import BrokenChain
@@ -38,6 +40,7 @@ from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.sink import FenceRefused, SinkRejected
 from streams.runtime.step import Memory, Step, advance, flush
+from streams.runtime.tracing import LOOKED_MAX, batch_span
 
 LOOK_S = 1.0
 """How often a lane asks whether its topic is still the same one. After a topic was deleted and made
@@ -67,6 +70,7 @@ class Folded:
     base: Memory
     reading: Reading
     step: Step
+    began_ns: int = 0
     decode_s: float = 0.0
     fold_s: float = 0.0
 
@@ -78,6 +82,7 @@ class Pump:
       there; `commit(seat, position)` publishes what is stored (for lag tools: the truth is in the
       sink).
     - `version` None follows the live version; a rebuild passes the one it builds.
+    - `tracing` is where the span of each batch goes (None: where the process traces, if it does).
     """
 
     def __init__(
@@ -94,6 +99,7 @@ class Pump:
         stopping: threading.Event,
         journal: Journal | None = None,
         version: int | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self.name = projection.name
         self._projection = projection
@@ -105,6 +111,7 @@ class Pump:
         self._commit = commit
         self._stopping = stopping
         self._journal = journal
+        self._tracing = tracing
         self._failures = 0
         self._looked_s = time.monotonic()
         self.patience = Patience(self.name, metrics, stopping)
@@ -170,6 +177,22 @@ class Pump:
         if span.begins is not None and span.begins != expected:
             raise SpanLost(f"{self.name} at {seat.name}: span at {span.begins}, not {expected}")
         self.look(seat)
+        with self.traced(span):
+            self._carry_pieces(span)
+
+    def traced(self, span: Span, began_ns: int | None = None) -> AbstractContextManager[TraceSpan]:
+        """The trace span of a batch, from now on or from a time before."""
+        return batch_span(
+            self.name,
+            span.seat.topic,
+            span.seat.partition,
+            len(span),
+            records=span.some_headers(LOOKED_MAX),
+            began_ns=began_ns,
+            provider=self._tracing,
+        )
+
+    def _carry_pieces(self, span: Span) -> None:
         suspects = [] if self._journal is None else self._journal.suspected(span)
         for piece, suspect in pieces(span, suspects):
             if suspect is not None and suspect.guilty:
@@ -177,7 +200,7 @@ class Pump:
             else:
                 self._fold_and_store(piece, suspected=suspect is not None)
         if self._journal is not None:
-            self._journal.passed(span, seat.memory.position.low_offset)
+            self._journal.passed(span, span.seat.memory.position.low_offset)
 
     def look(self, seat: Seat) -> None:
         """Now and then ask the broker; raise `LogMismatch` or `UnknownTopic` unless the topic is
@@ -221,12 +244,13 @@ class Pump:
 
     def fold(self, span: Span, memory: Memory, *, suspected: bool = False) -> Folded:
         """Decode and fold a span on `memory`; nothing is stored. Raises what the fold raises."""
-        began = time.perf_counter()
+        began_ns, began = time.time_ns(), time.perf_counter()
         reading = self._read(span, memory, suspected=suspected)
         decoded = time.perf_counter()
         with self._noted(span, suspected=suspected):
             step = advance(self._projection, memory, reading.batch, reading.refused)
-        return Folded(span, memory, reading, step, decoded - began, time.perf_counter() - decoded)
+        fold_s = time.perf_counter() - decoded
+        return Folded(span, memory, reading, step, began_ns, decoded - began, fold_s)
 
     def _read(self, span: Span, memory: Memory, *, suspected: bool) -> Reading:
         def decode() -> Reading:
@@ -323,10 +347,9 @@ class Pump:
         )
         self._metrics.observe_end_to_end(span.first_append_ms)
         expected = write.expected
-        before, fresh = (expected.counts, expected.next_offset) if expected else ({}, 0)
-        self._metrics.counted(before, position.counts)
-        for reason, offsets in reading.stale.items():
-            self._metrics.stale(reason, sum(offset >= fresh for offset in offsets))
+        self._metrics.counted(expected.counts if expected else {}, position.counts)
+        for reason, rows in reading.stale_since(expected).items():
+            self._metrics.stale(reason, rows)
         self._report(seat, position, span.last_append_ms)
 
     def _report(self, seat: Seat, position: Position, appended_ms: int | None) -> None:

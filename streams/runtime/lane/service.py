@@ -87,7 +87,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self.pump = Pump(
             projection,
             self._sink,
-            decoder(projection.topic, wiring.schemas, projection.columns),
+            decoder(projection.topic, wiring.schemas, projection.reads),
             KafkaOutbox(lambda: kafka.producer(wiring.kafka, **LETTERS)),
             self.metrics,
             bounds=self._bounds,

@@ -14,12 +14,14 @@ from typing import Any
 import fastavro
 import polars as pl
 from confluent_kafka import KafkaException, Message
+from opentelemetry.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from sinks.drivers.memory import MemorySink, MemoryStore
-from streams.runtime.avro import Decoder, MemorySource
+from streams.runtime.avro import MemorySource
 from streams.runtime.batch import OFFSET, Batch
 from streams.runtime.dead_letters import Letter
+from streams.runtime.decoding import decoder
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
 from streams.runtime.lane.overlap import Overlap
@@ -105,16 +107,21 @@ class Bed:
         journal: Path | None = None,
         of: Topic | None = None,
         table: Table = TABLE,
+        columns: Mapping[str, tuple[str, ...]] | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self.fold = fold or Keep()
         self.store = MemoryStore()
         model = ReadModel("test-keep", (table,))
-        self.projection = Projection("test-keep", of or topic(), self.fold, model, "memory")
+        self.projection = Projection(
+            "test-keep", of or topic(), self.fold, model, "memory", columns=columns
+        )
         self.sink = MemorySink(model, self.store)
         self.schemas = MemorySource(
             {n: one.schema for n, one in enumerate(self.projection.topic.records, 1)}
         )
         self.outbox = Letterbox()
+        self.tracing = tracing
         self.stopping = threading.Event()
         self.restarts: list[tuple[Seat, Seat, int]] = []
         self.commits: list[int] = []
@@ -128,7 +135,7 @@ class Bed:
         return Pump(
             self.projection,
             sink,
-            Decoder(self.projection.topic, self.schemas),
+            decoder(self.projection.topic, self.schemas, self.projection.reads),
             self.outbox,
             metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
             bounds=bounds or (lambda _: self.bounds),
@@ -136,6 +143,7 @@ class Bed:
             commit=lambda _, position: self.commits.append(position.next_offset),
             stopping=self.stopping,
             journal=self.journal,
+            tracing=self.tracing,
         )
 
     def carry(self, span: Span) -> None:
