@@ -111,7 +111,7 @@ def test_what_is_recorded_is_whole() -> None:
         assert dataset.title
         assert dataset.licence
         assert dataset.members
-        assert (dataset.sha256 is None) == (dataset.client in ("apt", "go"))
+        assert (dataset.sha256 is None) == (dataset.client in ("apt", "go", "cargo"))
         digests = [*dataset.members.values(), *([dataset.sha256] if dataset.sha256 else [])]
         assert all(len(bytes.fromhex(digest)) == 32 for digest in digests)
 

@@ -28,6 +28,7 @@ WHATWG = {
     "http://0x7f.1/": "http://127.0.0.1/",
     "http://[::1]:8080/": "http://[::1]:8080/",
     "http://Ｇｏ.com": "http://go.com/",
+    "http://xn--n3h.example/a^b": "http://xn--n3h.example/a%5Eb",
 }
 
 
@@ -42,7 +43,8 @@ def test_a_url_is_written_as_the_standard_says(text: str) -> None:
     ["", "example.org", "/path", "//example.org", "javascript:alert(1)", "data:text/html,x",
      "file:///etc/passwd", "ftp://a.example/", "java\nscript:alert(1)", "http://", "https://a b/",
      "http://a.example:99999/", "http://1.2.3.4.5.6/", "http://[::1", "https://u@a.example/",
-     "https://bank.example:pw@evil.example/", "http://a%00b/", "https://" + "a" * CHARS_MAX,
+     "https://bank.example:pw@evil.example/", "http://a%00b/", "http://xn--/", "http://xn--a.example/",
+     "http://xn--pokxncvks/", "https://" + "a" * CHARS_MAX,
      "https://a.example/" + "ü" * 1_000, "https://hr.example/abc", "HTTPS://HR.EXAMPLE"],
 )  # fmt: skip
 def test_what_a_link_must_not_lead_to(text: str) -> None:
