@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.links.cached import Cached
 from connectors.links.clicks import ClickLog
-from connectors.links.countries import Countries
+from connectors.links.networks import network_of
 from connectors.links.target import CHARS_MAX, host_of, target
 from connectors.producer import Saturated, Undelivered
 from streams.runtime.sink import SinkUnavailable
@@ -68,28 +68,20 @@ def test_of_a_referrer_only_the_host_is_kept() -> None:
     assert host_of("not a url") == ""
 
 
-def test_countries_by_network() -> None:
-    table = [("192.0.2.0/24", "nl"), ("198.51.100.0/25", "DE"), ("2001:db8::/32", "FR")]
-    countries = Countries(table)
-    asked = ("192.0.2.255", "192.0.3.0", "198.51.100.5", "198.51.100.128", "2001:db8::9", "x", "")
-    assert [countries.of(one) for one in asked] == ["NL", "ZZ", "DE", "ZZ", "FR", "ZZ", "ZZ"]
+NETWORKS = {
+    "192.0.2.255": "192.0.2.0/24",
+    "2001:db8:1:2::9": "2001:db8:1::/48",
+    "::ffff:192.0.2.7": "192.0.2.0/24",
+    "fe80::1%eth0": "fe80::/48",
+    "192.0.2": "",
+    "unix:": "",
+    "": "",
+}
 
 
-@pytest.mark.parametrize(
-    "table",
-    [[("192.0.2.0/24", "NL"), ("192.0.2.128/25", "DE")], [("192.0.2.1/24", "NL")],
-     [("192.0.2.0/24", "NLD")], [("x", "NL")]],
-)  # fmt: skip
-def test_a_wrong_table_of_networks_is_refused(table: list[tuple[str, str]]) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        Countries(table)
-
-
-def test_a_table_of_networks_is_read_from_a_file(tmp_path: Any) -> None:
-    file = tmp_path / "networks.csv"
-    file.write_text("192.0.2.0/24,NL\n\n198.51.100.0/24,DE\n")
-    assert Countries.read(file).of("198.51.100.1") == "DE"
-    assert Countries.read(None).of("198.51.100.1") == "ZZ"
+@pytest.mark.parametrize("address", NETWORKS)
+def test_of_an_address_only_the_network_is_kept(address: str) -> None:
+    assert network_of(address) == NETWORKS[address]
 
 
 class Store:
