@@ -127,6 +127,28 @@ async def test_what_is_known_is_believed_for_a_second_also_that_there_is_nothing
     assert store.looks == 2
 
 
+async def test_what_is_wanted_often_is_asked_for_ahead_so_that_nobody_waits() -> None:
+    store = Store()
+    cached = store.cached()
+    await cached.get("a")
+    store.now = 0.95
+    store.open.clear()
+    for _ in range(5):
+        assert await cached.get("a") == "A", "while it is asked for, what is known is told"
+    store.open.set()
+    await asyncio.gather(*cached._asked.values())
+    store.now = 1.8
+    assert (await cached.get("a"), store.looks) == ("A", 2)
+
+
+async def test_what_came_at_once_is_not_asked_for_at_once_again() -> None:
+    store = Store()
+    cached = store.cached(entries_max=100)
+    await asyncio.gather(*(cached.get(f"k{n}") for n in range(100)))
+    assert len({known.again_s for known in cached._known.values()}) > 90
+    assert all(0.5 <= known.again_s <= 0.9 for known in cached._known.values())
+
+
 async def test_it_is_bounded() -> None:
     store = Store()
     cached = store.cached(entries_max=3)
@@ -151,14 +173,17 @@ class Producer:
     def __init__(self, error: Exception | None = None) -> None:
         self.sent: list[Any] = []
         self.error = error
+        self.came = asyncio.Event()
 
     async def send(self, topic: str, record_name: str, row: Any, headers: Any = ()) -> Any:
+        raise AssertionError("one by one")
+
+    async def send_many(self, topic: str, rows: Any, headers: Any = ()) -> Any:
         await asyncio.sleep(0)
         if self.error:
             raise self.error
-        self.sent.append(row)
-
-    send_many = send
+        self.sent.append([row for _, row in rows])
+        self.came.set()
 
 
 async def test_clicks_are_sent_in_the_background_and_waited_for_at_the_end() -> None:
@@ -167,11 +192,22 @@ async def test_clicks_are_sent_in_the_background_and_waited_for_at_the_end() -> 
         for n in range(100):
             clicks.record(click(at_ms=n))
         assert not producer.sent
-    assert (len(producer.sent), clicks.lost) == (100, 0)
+    assert ([len(part) for part in producer.sent], clicks.lost) == ([100], 0)
+
+
+async def test_a_click_is_on_its_way_soon() -> None:
+    producer = Producer()
+    async with ClickLog(producer) as clicks:
+        for n in range(2):
+            clicks.record(click(at_ms=n))
+            await producer.came.wait()
+            producer.came.clear()
+    assert len(producer.sent) == 2
 
 
 @pytest.mark.parametrize("error", [Saturated(1), Undelivered("x")])
 async def test_a_click_that_may_be_lost_is_counted(error: Exception) -> None:
     async with ClickLog(Producer(error)) as clicks:
         clicks.record(click())
-    assert clicks.lost == 1
+        clicks.record(click())
+    assert clicks.lost == 2
