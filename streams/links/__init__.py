@@ -5,6 +5,10 @@ answers when Redis does not. Clicks go to a topic of their own as they come, bot
 them count, and from which country they come, is found in the fold, so a new rule counts the past
 anew, another table of networks finds its countries anew, and neither touches a link.
 
+A link leads to a URL as the WHATWG standard writes it; all of the standard's own cases are tests.
+What the standard takes and a link does not: a user name or a password in it (it reads as another
+host), schemes other than http and https, this service itself, and more than 2,048 characters.
+
 Of an address only the network is kept (/24, or /48 of IPv6). Countries are those of the bundled
 table: whom the five regional registries assigned a network to (package `iptocc`, MIT or Apache-2.0,
 as new as its release in the lock file), which is not always where it is used; for about 95 % of
