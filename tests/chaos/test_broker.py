@@ -97,7 +97,7 @@ def remembering(rig: Rig) -> Remembering:
     return Remembering(rig.settings.kafka.bootstrap_servers, rig.topic("boards"), ids)
 
 
-@pytest.mark.timeout(900 if FULL else 240)
+@pytest.mark.timeout(900 if FULL else 600)
 def test_a_broker_that_is_killed_loses_nothing_acknowledged(rigs: Callable[..., Rig]) -> None:
     rig = rigs(20, needs=("kafka", "redis"))
     rig.create("boards")
@@ -124,7 +124,6 @@ def test_a_broker_that_is_killed_loses_nothing_acknowledged(rigs: Callable[..., 
     assert load.unknown == 0
 
 
-@pytest.mark.timeout(240)
 def test_a_broker_whose_disk_is_full_comes_back_whole(
     rigs: Callable[..., Rig], disks: Callable[[Path, int], Path], tmp_path: Path
 ) -> None:

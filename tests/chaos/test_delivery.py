@@ -40,7 +40,6 @@ def letters(rig: Rig, agent: str) -> tuple[int, int]:
     return sum(rig.ends(topic.dead_letters).values()), sum(rig.ends(topic.late).values())
 
 
-@pytest.mark.timeout(240)
 def test_repeated_shuffled_and_late(rigs: Callable[..., Rig]) -> None:
     rig = rigs(30)
     rig.create("windows")
@@ -76,7 +75,6 @@ def test_repeated_shuffled_and_late(rigs: Callable[..., Rig]) -> None:
     rig.report("T9 delivery", verdict, "duplicate", "late", late_output=late)
 
 
-@pytest.mark.timeout(180)
 def test_idle_partitions_a_row_from_tomorrow_and_old_rows_at_wake_up(
     rigs: Callable[..., Rig],
 ) -> None:

@@ -42,7 +42,6 @@ def assigned(worker: Worker, *, starts: int) -> dict[int, int]:
     return {int(partition): offset for partition, offset in found()[starts - 1].items()}
 
 
-@pytest.mark.timeout(400 if FULL else 180)
 def test_a_storm_of_rebalances(rigs: Callable[..., Rig]) -> None:
     rig = rigs(11, kafka_config={"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"})
     rig.create("windows")
@@ -69,7 +68,6 @@ def test_a_storm_of_rebalances(rigs: Callable[..., Rig]) -> None:
     rig.report("T8 storm", verdict, "revoked", "rebalanced")
 
 
-@pytest.mark.timeout(120)
 def test_a_topic_that_was_made_again_stops_the_worker(rigs: Callable[..., Rig]) -> None:
     rig = rigs(12)
     rig.create("windows")
@@ -96,7 +94,6 @@ def test_a_topic_that_was_made_again_stops_the_worker(rigs: Callable[..., Rig]) 
     assert rig.seen["said why"]
 
 
-@pytest.mark.timeout(120)
 def test_sigterm_drains(rigs: Callable[..., Rig]) -> None:
     rig = rigs(13)
     rig.create("windows")

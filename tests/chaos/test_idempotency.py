@@ -83,7 +83,6 @@ async def verdict(
     raise AssertionError(f"no verdict on {key}")
 
 
-@pytest.mark.timeout(240)
 async def test_fifty_requests_with_one_key_are_one(rigs: Callable[..., Rig]) -> None:
     rig, told = rigs(32), Told()
     rig.create("payments")
@@ -109,7 +108,6 @@ async def test_fifty_requests_with_one_key_are_one(rigs: Callable[..., Rig]) -> 
     reported(rig, "T19 one key at once", found, "replays", "key refused", requests=3 * AT_ONCE)
 
 
-@pytest.mark.timeout(400)
 async def test_a_key_outlives_every_death_before_its_reply(rigs: Callable[..., Rig]) -> None:
     rig, told = rigs(33, kafka_config={"session.timeout.ms": "6000"}), Told()
     rig.create("payments")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from streams.runtime.sink import Sink
 from tests.chaos.load import Load, clicks, scores
-from tests.chaos.processes import Worker, background
+from tests.chaos.processes import READY_S, Worker, background, until
 from tests.chaos.rig import FULL, Rig
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -25,33 +24,34 @@ RATE = 10_000
 def killed_under_load(
     rig: Rig, agent: str, rows: Iterator[Any], sink: Sink, workers: Callable[[int], list[Worker]]
 ) -> None:
-    """Kill one worker after the other, each while it folds: every kill has its share of the load
-    before and after it, so that none falls on an idle process.
+    """Kill one worker after the other, each while it folds: a share of the load begins when all
+    are folding, and the kill comes before its end.
     """
     chance = random.Random(rig.seed)
     load = Load(rig.settings.kafka.bootstrap_servers, rig.topic(agent), rig.schema_ids(agent))
-    share = threading.Semaphore(1)
+    share, records = threading.Semaphore(1), RECORDS // (KILLS + 1)
 
     def produce(stop: threading.Event) -> None:
         for _ in range(KILLS + 1):
             share.acquire()
-            load.send(islice(rows, RECORDS // (KILLS + 1)), per_s=RATE)
+            load.send(islice(rows, records), per_s=RATE)
         load.done()
 
     with background(produce):
         for number in range(KILLS):
             running = workers(number)
-            rig.progress(sink, *running)
-            time.sleep(chance.uniform(0.1, 1.5))
+            rig.progress(sink, *running)  # on what the one before left
+            share.release()
+            sent = records * (number + 1) + chance.randrange(records // 2)
+            until(lambda sent=sent: load.sent > sent, READY_S, "the next share")
             victim = running[number % len(running)]
             rig.seen["kill with records in hand"] += rig.folded(sink) < load.sent
             victim.kill()
             rig.faults["kill"] += 1
             victim.start()
-            share.release()
 
 
-@pytest.mark.timeout(1_200 if FULL else 300)
+@pytest.mark.timeout(1_200 if FULL else 600)
 def test_ads_survive_kills_and_rebalances(rigs: Callable[..., Rig]) -> None:
     rig = rigs(1, needs=("redis", "clickhouse"), kafka_config={"session.timeout.ms": "6000"})
     rig.create("windows", "events")
@@ -73,7 +73,6 @@ def test_ads_survive_kills_and_rebalances(rigs: Callable[..., Rig]) -> None:
     rig.report("T1 kills, events", verdict, "kill with records in hand")
 
 
-@pytest.mark.timeout(600 if FULL else 180)
 def test_boards_survive_kills(rigs: Callable[..., Rig]) -> None:
     rig = rigs(2, kafka_config={"session.timeout.ms": "6000"})
     rig.create("boards")

@@ -106,7 +106,7 @@ def reported(rig: Rig, test: str, found: dict[str, Any], *sometimes: str, **more
     assert not never, f"void: {never} never happened"
 
 
-@pytest.mark.timeout(3_600 if FULL else 300)
+@pytest.mark.timeout(3_600 if FULL else 600)
 def test_money_survives_kills_of_its_decider(rigs: Callable[..., Rig]) -> None:
     rig = rigs(30, kafka_config={"session.timeout.ms": "6000"})
     rig.create("payments")
@@ -172,7 +172,7 @@ def held_back(rig: Rig, zombie: Worker) -> None:
     raise AssertionError("the zombie never had anything to send")
 
 
-@pytest.mark.timeout(1_800 if FULL else 300)
+@pytest.mark.timeout(1_800 if FULL else 600)
 def test_a_paused_decider_writes_nothing_that_counts(rigs: Callable[..., Rig]) -> None:
     """Its events are on their way when it is stopped: they arrive after its successor's claim."""
     rig = rigs(

@@ -167,7 +167,7 @@ def killing(rig: Rig) -> Callable[[int], None]:
     return kills
 
 
-@pytest.mark.timeout(3_600 if FULL else 240)
+@pytest.mark.timeout(3_600 if FULL else 600)
 async def test_lists_are_what_clients_saw(rigs: Callable[..., Rig], tmp_path: Path) -> None:
     rig = rigs(34, kafka_config={"session.timeout.ms": "6000"})
     rig.create("lists", "elements", "places")

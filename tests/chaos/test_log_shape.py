@@ -27,7 +27,6 @@ def load_of(rig: Rig) -> Load:
     )
 
 
-@pytest.mark.timeout(120)
 def test_retention_that_passed_the_position_stops_the_worker(rigs: Callable[..., Rig]) -> None:
     rig = rigs(40)
     rig.create("windows")
@@ -53,7 +52,6 @@ def test_retention_that_passed_the_position_stops_the_worker(rigs: Callable[...,
     assert rig.seen["said why"]
 
 
-@pytest.mark.timeout(120)
 def test_more_partitions_stop_the_worker(rigs: Callable[..., Rig]) -> None:
     rig = rigs(41, kafka_config={"topic.metadata.refresh.interval.ms": "1000"})
     rig.create("windows")
@@ -73,7 +71,6 @@ def test_more_partitions_stop_the_worker(rigs: Callable[..., Rig]) -> None:
     assert rig.seen["said why"]
 
 
-@pytest.mark.timeout(120)
 def test_gaps_of_transactions_are_no_records(rigs: Callable[..., Rig]) -> None:
     """Markers and aborted records take offsets and are nothing to fold."""
     rig = rigs(42)
@@ -110,7 +107,6 @@ def test_gaps_of_transactions_are_no_records(rigs: Callable[..., Rig]) -> None:
     rig.report("T15 gaps", verdict, "offsets without records")
 
 
-@pytest.mark.timeout(120)
 def test_writers_of_two_schema_versions(rigs: Callable[..., Rig]) -> None:
     """A compatible version mixes with the old one; a breaking one is refused by the registry."""
     rig = rigs(43)

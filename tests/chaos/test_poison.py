@@ -31,7 +31,6 @@ def letters(rig: Rig, agent: str) -> list[Any]:
     return list(found.values())
 
 
-@pytest.mark.timeout(180)
 def test_poison_is_kept_and_everything_else_counted(rigs: Callable[..., Rig]) -> None:
     seed = 3
     rig = rigs(seed)
@@ -73,7 +72,6 @@ def test_poison_is_kept_and_everything_else_counted(rigs: Callable[..., Rig]) ->
     rig.report("T11 poison", verdict, "quarantined", kinds=len(pills))
 
 
-@pytest.mark.timeout(180)
 def test_a_record_that_kills_the_process_is_quarantined(rigs: Callable[..., Rig]) -> None:
     seed = 4
     rig = rigs(seed, kafka_config={"session.timeout.ms": "6000"})
@@ -106,7 +104,6 @@ def test_a_record_that_kills_the_process_is_quarantined(rigs: Callable[..., Rig]
     rig.report("T11 deadly", verdict, "death", "quarantined")
 
 
-@pytest.mark.timeout(120)
 def test_late_repeated_and_shuffled_rows_have_their_fates(rigs: Callable[..., Rig]) -> None:
     seed = 5
     rig = rigs(seed)

@@ -67,7 +67,6 @@ def equal(report: Report) -> str:
     return report.comparison.rebuilt
 
 
-@pytest.mark.timeout(240)
 def test_rebuild_under_load_keeps_answering_and_hands_over(rigs: Callable[..., Rig]) -> None:
     rig = rigs(11, needs=("redis", "clickhouse"))
     rig.create("windows", "events")
@@ -108,7 +107,6 @@ def test_rebuild_under_load_keeps_answering_and_hands_over(rigs: Callable[..., R
     rig.report("T14 rebuild, events", rig.verdict("events", "ads", sinks["events"], ("events",)))
 
 
-@pytest.mark.timeout(180)
 def test_an_interrupted_rebuild_goes_on_and_other_borders_change_nothing(
     rigs: Callable[..., Rig],
 ) -> None:
@@ -137,7 +135,6 @@ def test_an_interrupted_rebuild_goes_on_and_other_borders_change_nothing(
     assert sink.live_version() == 2
 
 
-@pytest.mark.timeout(180)
 def test_a_version_that_differs_is_not_switched_to(rigs: Callable[..., Rig]) -> None:
     rig = rigs(14)
     rig.create("boards")
@@ -164,7 +161,6 @@ def is_board(client: Any, key: bytes) -> bool:
     return bool(client.type(key) == b"zset" and b":z:" in key)
 
 
-@pytest.mark.timeout(180)
 def test_a_lost_store_is_rebuilt_to_the_same_digest(rigs: Callable[..., Rig]) -> None:
     rig = rigs(16)
     rig.create("boards")
@@ -182,7 +178,6 @@ def test_a_lost_store_is_rebuilt_to_the_same_digest(rigs: Callable[..., Rig]) ->
     assert rig.ends(rig.topic("boards").dead_letters) == letters  # told once, not again
 
 
-@pytest.mark.timeout(180)
 def test_what_expired_counts_for_neither_version(rigs: Callable[..., Rig]) -> None:
     """The store deletes a little with each write, so the versions are at different points of it."""
     rig = rigs(19)
@@ -200,7 +195,6 @@ def test_what_expired_counts_for_neither_version(rigs: Callable[..., Rig]) -> No
     equal(rebuild(rig, "boards", sink))
 
 
-@pytest.mark.timeout(120)
 def test_a_seal_that_was_left_behind_is_lifted(rigs: Callable[..., Rig]) -> None:
     rig = rigs(17)
     rig.create("boards")

@@ -47,13 +47,13 @@ def broken_again_and_again(rig: Rig, store: str, agent: str, tables: tuple[str, 
     rig.report(f"T3 T4 {store} killed, replies lost", verdict, "reply lost", "retry")
 
 
-@pytest.mark.timeout(1_200 if FULL else 360)
+@pytest.mark.timeout(1_200 if FULL else 600)
 def test_cassandra_is_killed_and_its_replies_are_lost(rigs: Callable[..., Rig]) -> None:
     rig = rigs(35, needs=("cassandra",))
     broken_again_and_again(rig, "cassandra", "wide", ("minutes", "hours"))
 
 
-@pytest.mark.timeout(1_200 if FULL else 240)
+@pytest.mark.timeout(1_200 if FULL else 600)
 def test_s3_is_killed_and_its_replies_are_lost(rigs: Callable[..., Rig]) -> None:
     rig = rigs(36, needs=("s3",))
     broken_again_and_again(rig, "s3", "bulk", ("events",))

@@ -7,6 +7,15 @@ import subprocess
 import time
 from pathlib import Path
 
+from cassandra import OperationTimedOut
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+)
+from cassandra.policies import WhiteListRoundRobinPolicy
+
 from infra.local.home import Home
 from infra.local.part import Site
 from infra.local.parts import cassandra
@@ -35,7 +44,9 @@ class Ring:
         )
 
     def start(self, *nodes: int) -> None:
-        """Start these nodes and return when all of them serve."""
+        """Start these nodes and return when all of them serve and know of each other: a schema made
+        before that is not known everywhere, and a quorum is not found.
+        """
         for n in nodes:
             node = cassandra.Node(f"node-{n}", ADDRESSES[n], ADDRESSES, HEAP_MB, SOON_READY)
             launch = cassandra.launch(self._site, node)
@@ -49,7 +60,7 @@ class Ring:
                     stderr=subprocess.STDOUT,
                 )
         until_s = time.monotonic() + START_TIMEOUT_S
-        while not all(self._serves(n) for n in nodes):
+        while not all(self._serves(n) and self._knows_all(n) for n in nodes):
             for n in nodes:
                 assert self._running[n].poll() is None, self._log(n)
             assert time.monotonic() < until_s, "\n".join(self._log(n) for n in nodes)
@@ -69,6 +80,19 @@ class Ring:
     def _serves(self, n: int) -> bool:
         at = self.settings.model_copy(update={"contact_points": (ADDRESSES[n],)})
         return cassandra.ready(self._site.settings.model_copy(update={"cassandra": at}))
+
+    def _knows_all(self, n: int) -> bool:
+        only = WhiteListRoundRobinPolicy([ADDRESSES[n]])
+        profiles = {EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only)}
+        port = self.settings.port
+        cluster = Cluster([ADDRESSES[n]], port, execution_profiles=profiles, protocol_version=4)
+        try:
+            others = cluster.connect().execute("SELECT peer FROM system.peers").all()
+            return len(others) == len(ADDRESSES) - 1
+        except (NoHostAvailable, OperationTimedOut):
+            return False
+        finally:
+            cluster.shutdown()
 
     def _log(self, n: int) -> str:
         return (self._site.home.root / f"node-{n}.log").read_text(errors="replace")[-3_000:]

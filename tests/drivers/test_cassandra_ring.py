@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,8 +34,11 @@ def ring(tmp_path: Path) -> Iterator[Ring]:
         ring.stop()
 
 
-def opened(ring: Ring) -> CassandraSink:
-    return CassandraSink(read_model(rankings=False), cassandra.connect(ring.settings, 20))
+@pytest.fixture
+def sink(ring: Ring) -> Iterator[CassandraSink]:
+    store = cassandra.connect(ring.settings, 20)
+    with closing(CassandraSink(read_model(rankings=False), store)) as sink:
+        yield sink
 
 
 def patient(call: Callable[[], Answer]) -> Answer:
@@ -68,10 +72,8 @@ def right(sink: CassandraSink, end: int) -> None:
 
 @pytest.mark.stack
 @pytest.mark.slow
-@pytest.mark.timeout(420)
-def test_nodes_die_and_come_back(ring: Ring) -> None:
-    sink = opened(ring)
-    sink.prepare(1)
+def test_nodes_die_and_come_back(ring: Ring, sink: CassandraSink) -> None:
+    patient(lambda: sink.prepare(1))
     writer = Writer(sink, LOG)
     writing = threading.Thread(target=drained, args=(writer, 1_000))
     writing.start()
@@ -98,4 +100,3 @@ def test_nodes_die_and_come_back(ring: Ring) -> None:
     ring.start(2)
     recovering.join()
     right(sink, 1_500)
-    sink.close()

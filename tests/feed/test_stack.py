@@ -26,7 +26,7 @@ from tests.feed.oracle import home
 from tests.feed.people import CHANGES
 from tests.feed.town import AGENTS, Town
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 USERS = [f"u{n}" for n in range(9)]
 DEEDS = 90

@@ -23,7 +23,7 @@ from tests.links.desk import CLICKS, PERSON
 from tests.links.desk import TABLE as LINKS
 from tests.links.shop import AGENTS, Shop
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 SCANNER = "Mozilla/5.0 (compatible; LinkScanner/2.1)"
 

@@ -18,7 +18,7 @@ from tests import stack
 from tests.links.desk import PERSON
 from tests.links.shop import AGENTS, PATIENCE_S, Shop
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from streams.runtime.settings import Settings, home
 from tests import stack
 from tests.notifications.shop import CODE, NEWS, ORDER, Shop, providers
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 AGENTS = [one.name for one in catalog.agents(catalog.load("notifications"))]
 PATIENCE_S = 180.0

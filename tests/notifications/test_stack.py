@@ -28,7 +28,7 @@ from tests.notifications.shop import (
     providers,
 )
 
-pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
 
 AGENTS = [one.name for one in catalog.agents(catalog.load("notifications"))]
 PATIENCE_S = 90.0

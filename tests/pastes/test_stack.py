@@ -16,7 +16,7 @@ from tests import stack
 from tests.pastes.desk import AGENTS
 from tests.pastes.shop import Shop
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture(scope="module")

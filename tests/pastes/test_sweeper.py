@@ -36,7 +36,7 @@ from tests import stack
 from tests.pastes.desk import AGENTS, TABLE, sha_of, upload
 from tests.pastes.shop import PATIENCE_S, Shop
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 FULL = os.environ.get("CHAOS_FULL") == "1"
 PASTES, TTL_S = (1_000, 60) if FULL else (40, 4)

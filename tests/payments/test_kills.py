@@ -24,7 +24,7 @@ from schemas.apply import apply
 from streams.runtime.settings import Settings, home
 from tests import stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 KILLS, TRANSFERS, AT_ONCE = 2, 400, 12
 WALLETS = [f"w{n}" for n in range(6)]

@@ -25,7 +25,7 @@ from streams.runtime.settings import Settings
 from tests import stack
 from tests.payments.test_provider import SECRET
 
-pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
 
 AGENTS = [one.name for one in catalog.agents(catalog.load("payments"))]
 PATIENCE_S = 120.0

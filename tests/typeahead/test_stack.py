@@ -22,7 +22,7 @@ from streams.runtime.settings import Settings
 from streams.typeahead import SYSTEM
 from tests import stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 
 AGENTS = ("typeahead-counts", "typeahead-recent")
 MINUTE_MS = 60_000

@@ -25,7 +25,7 @@ from streams.webhooks import SYSTEM
 from tests import stack
 from tests.webhooks.receivers import Received, Receiver, receivers
 
-pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
 
 AGENTS = [one.name for one in catalog.agents(SYSTEM)]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -16,7 +16,7 @@ from infra.slice.names import Names
 from streams.catalog import SYSTEMS
 from tests.infra.slice.conftest import copied, headrace, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 FAILS = "test_an_event_counts_once_however_often_it_is_delivered"
 
 

@@ -15,7 +15,7 @@ from streams.runtime.supervisor import EXIT_DECISION, LAST_STATUS
 from tests.runtime.decider.bank import Deposit, Misbehave
 from tests.runtime.decider.rig import Rig, Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.runtime.decider.rig import Rig
 from tests.runtime.lane.bed import Letterbox
 from tests.runtime.lane.ruled import SEEN, See
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
