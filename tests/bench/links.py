@@ -1,7 +1,7 @@
 """`bench links`: redirects of short links, at half of the most that the API process answers.
 
 First a closed loop, for the most redirects a second; then an open loop at half of that, for the
-latency. Warm: a hundred links, which the process looks up once a second each. Cold: links in
+latency. Warm: a hundred links, each looked up about once a second by the process. Cold: links in
 turn, so many that each is forgotten again before it is asked for the next time, so every redirect
 asks Redis. At once: everybody follows one link in the same moment, known or not; who comes while
 it is looked up waits for that one answer. Every redirect is a click that goes to the log; folding
