@@ -248,7 +248,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
             "ids-issuer": issuer,
             "ids-codes": Codes(settings.codes.secret.get_secret_value(), PUBLIC_CHARS, "ids"),
             **open_pastes(readers["pastes"], objects, asking, settings),
-            "links-redirects": Redirects.of(readers["links"], asking, clicks, settings.links),
+            "links-redirects": Redirects(readers["links"], asking, clicks),
         }
         info = {"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": registered}
         yield Services(
