@@ -48,6 +48,7 @@ from api.routes.telemetry.metrics import QUERY_TIMEOUT_S
 from api.routing import described, include
 from api.services import CountedProducer, Readiness, Services
 from api.suggesting import open_suggester
+from api.traces import Traced
 from connectors.asking import Asking
 from connectors.compacted import Feed
 from connectors.encode import Encoder
@@ -90,7 +91,7 @@ from sinks.payments.payments import PaymentReader
 from sinks.telemetry.open import open_telemetry
 from sinks.webhooks import WEBHOOKS
 from sinks.webhooks.reader import WebhooksReader
-from streams.runtime import kafka, logging
+from streams.runtime import kafka, logging, tracing
 from streams.runtime.avro import RegistrySource
 from streams.runtime.metrics import Metrics, default
 from streams.runtime.permutation import Codes
@@ -220,6 +221,8 @@ def production() -> FastAPI:
         }
     )
     app = create_app(lambda: open_services(settings, metrics), limits, metrics)
+    if tracing.configure("headrace-api"):
+        app.add_middleware(Traced)
     if several > 1:
         app.state.registry = CollectorRegistry()
         MultiProcessCollector(app.state.registry)  # type: ignore[no-untyped-call]
@@ -240,7 +243,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
         open_readers(settings) as readers,
         RedisReplies(settings.redis.url.get_secret_value()) as replies,
         open_limiter(settings, producer, metrics) as limits,
-        open_suggester(settings) as suggesting,
+        open_suggester(settings, metrics) as suggesting,
         Issuer(asking := Asking(producer, replies), settings.ids) as issuer,
         ClickLog(producer) as clicks,
         S3Objects.open(settings) as objects,
@@ -250,7 +253,7 @@ async def open_services(settings: Settings, metrics: Metrics) -> AsyncIterator[S
             "ids-issuer": issuer,
             "ids-codes": Codes(settings.codes.secret.get_secret_value(), PUBLIC_CHARS, "ids"),
             **open_pastes(readers["pastes"], objects, asking, settings),
-            "links-redirects": Redirects.of(readers["links"], asking, clicks, settings.links),
+            "links-redirects": Redirects(readers["links"], asking, clicks),
         }
         info = {"version": _version(), "systems": list(catalog.SYSTEMS), "schema_ids": registered}
         yield Services(

@@ -105,7 +105,7 @@ class Responder:
             _log(scope, status, time.perf_counter() - started)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        self._durations.labels(_route(scope), _method(scope), str(status)).observe(seconds)
+        self._durations.labels(route_of(scope), method_of(scope), str(status)).observe(seconds)
         _log(scope, status, seconds)
 
 
@@ -114,9 +114,9 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
     log.info(
         "request",
         request_id=scope["state"]["request_id"],
-        method=_method(scope),
+        method=method_of(scope),
         path=scope["path"][:256],
-        route=_route(scope),
+        route=route_of(scope),
         status=status,
         duration_ms=round(seconds * 1_000, 3),
         subject=None if principal is None else principal.subject,
@@ -124,7 +124,7 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
     )
 
 
-def _method(scope: Scope) -> str:
+def method_of(scope: Scope) -> str:
     """That of a socket is the one it began with."""
     method = scope.get("method", "GET")
     return method if method in _METHODS else "other"
@@ -140,6 +140,7 @@ def _request_id(scope: Scope) -> str:
     return str(uuid_utils.uuid7())
 
 
-def _route(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
+    """The route's template, or "none"; known once the request is answered."""
     route: Any = scope.get("route")
     return getattr(route, "path", "none")

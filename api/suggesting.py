@@ -15,11 +15,12 @@ from sinks.typeahead import RECENT
 from sinks.typeahead.snapshots import Snapshots
 from sinks.typeahead.suggester import Suggester
 from streams.runtime.avro import RegistrySource
+from streams.runtime.metrics import Metrics
 from streams.runtime.settings import Settings, home
 
 
 @asynccontextmanager
-async def open_suggester(settings: Settings) -> AsyncIterator[dict[str, Any]]:
+async def open_suggester(settings: Settings, metrics: Metrics) -> AsyncIterator[dict[str, Any]]:
     """The readers of typeahead, by the names its routes ask for, kept new until the end."""
     async with AsyncExitStack() as opened:
         schemas = opened.enter_context(closing(RegistrySource(settings.registry.url)))
@@ -27,7 +28,9 @@ async def open_suggester(settings: Settings) -> AsyncIterator[dict[str, Any]]:
         blocklist = (await opened.enter_async_context(feed)).book
         bucket = opened.enter_context(closing(s3.connect(settings.s3)))
         recent = open_redis_reader(RECENT, settings)
-        suggester = Suggester(recent, Snapshots(bucket), blocklist, home() / "typeahead")
+        suggester = Suggester(
+            recent, Snapshots(bucket), blocklist, home() / "typeahead", metrics.suggestions
+        )
         yield {
             "typeahead": await opened.enter_async_context(suggester.running()),
             "typeahead-blocklist": blocklist,

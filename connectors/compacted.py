@@ -12,7 +12,6 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import structlog
@@ -94,12 +93,7 @@ class Feed(Generic[B]):
             log.warning("a topic is not read yet", topic=self._topic.name)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stopping.set()
         await asyncio.to_thread(self._thread.join)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from confluent_kafka import KafkaException, Producer
@@ -23,6 +22,7 @@ from confluent_kafka import KafkaException, Producer
 from connectors.encode import Encoder
 from streams.runtime import kafka as kafka_clients
 from streams.runtime.settings import Kafka
+from streams.runtime.tracing import inject
 
 IN_FLIGHT_MAX = 50_000
 DELIVERY_TIMEOUT_MS = 10_000
@@ -180,12 +180,7 @@ class LogProducer:
         self._serve()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def send(
@@ -212,6 +207,7 @@ class LogProducer:
             return []
         self._reserve(len(encoded))
         delivery = _Delivery(len(encoded), asyncio.get_running_loop())
+        headers = inject(headers)
         queued = 0
         try:
             for key, value in encoded:

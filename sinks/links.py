@@ -85,12 +85,8 @@ class Count:
     clicks: int
 
 
-class Rows(Protocol):
-    """What a store of links must answer."""
-
-    async def bucket(self, table: str, bucket: Any, partition: int | None = None) -> pl.DataFrame:
-        """The rows of a bucket."""
-        ...
+class Store(Protocol):
+    """What any store of links must answer."""
 
     async def applied(self, *topics: Topic) -> Applied:
         """How far it is folded."""
@@ -101,10 +97,26 @@ class Rows(Protocol):
         ...
 
 
+class Rows(Store, Protocol):
+    """The store that is asked first, row by row."""
+
+    async def row(self, table: str, key: Any, partition: int) -> dict[str, Any] | None:
+        """The row of a key; None where there is none."""
+        ...
+
+
+class Buckets(Store, Protocol):
+    """The store that is asked when the first has no answer."""
+
+    async def bucket(self, table: str, bucket: Any, partition: int | None = None) -> pl.DataFrame:
+        """The rows of a bucket."""
+        ...
+
+
 class LinksReader:
     """Links by code, from the first store that has them."""
 
-    def __init__(self, first: Rows, second: Rows) -> None:
+    def __init__(self, first: Rows, second: Buckets) -> None:
         self._first = first
         self._second = second
 
@@ -126,21 +138,21 @@ class LinksReader:
         """The link; None where there is none. A first store that does not answer, or that was
         emptied, is made up for by the second. Raises `SinkError` when neither answers.
         """
+        partition = partition_of(code, EVENTS.partitions)
         try:
-            found = await self._of(self._first, code)
+            found = await self._first.row(LINKS.name, {"code": code}, partition)
         except SinkError:
-            return await self._of(self._second, code)
+            return await self._copy(code, partition)
         if found is not None:
-            return found
+            return Link(**found)
         try:
-            return await self._of(self._second, code)
+            return await self._copy(code, partition)
         except SinkError:
             # The first store is there and says no; that the second is away changes nothing.
             return None
 
-    async def _of(self, rows: Rows, code: str) -> Link | None:
-        partition = partition_of(code, EVENTS.partitions)
-        found = await rows.bucket(LINKS.name, {"code": code}, partition)
+    async def _copy(self, code: str, partition: int) -> Link | None:
+        found = await self._second.bucket(LINKS.name, {"code": code}, partition)
         for row in found.drop("_partition").iter_rows(named=True):
             return Link(**row)
         return None

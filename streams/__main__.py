@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from streams import worker
+from streams.runtime import tracing
 from streams.runtime.logging import configure
 from streams.runtime.settings import Settings
 
@@ -19,6 +20,7 @@ def main() -> int:
     given = parser.parse_args()
     settings = Settings.read()
     configure(settings.log_level)
+    tracing.configure("headrace-worker")
     return worker.run(
         given.agents,
         port=given.port,

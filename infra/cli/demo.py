@@ -76,10 +76,18 @@ def demo(
       headrace demo --stay
 
     """
-    began = time.monotonic()
     console = Console(width=None if sys.stdout.isatty() else PLAIN_COLUMNS)
-    if names and STORIES.keys() & set(names):
-        _story(names, scale, console)
+    with processes.alone(Home.default(), " ".join(("headrace demo", *(names or ())))):
+        if names and STORIES.keys() & set(names):
+            _story(names, scale, console)
+        _public(names, scale, console, keep=keep, reset=reset, stay=stay)
+
+
+def _public(
+    names: list[str] | None, scale: int, console: Console, *, keep: bool, reset: bool, stay: bool
+) -> NoReturn:
+    """The demo of public events, over all systems that fold them at once."""
+    began = time.monotonic()
     run = Demo(names or list(SCENARIOS), scale, console)
     run.data()
     settings = run.servers(keep=keep, reset=reset)

@@ -135,7 +135,7 @@ def run(
         report = builder.Rebuild(
             projection,
             sink,
-            decoder(projection.topic, schemas, projection.columns),
+            decoder(projection.topic, schemas, projection.reads),
             KafkaOutbox(lambda: kafka.producer(settings.kafka)),
             metrics.default().agent(
                 projection.name, system=system.name, topic=topic, store=projection.store

@@ -84,7 +84,6 @@ def run(console: Console, home: Home) -> list[Check]:
         raise StackError(f"the mails cannot be had: {error}") from error
     rooms = lists(mails(archive))
     console.print(f"{source.title} ({source.licence}): {ROOMS} lists, {MAILS} mails of each")
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis", "cassandra"))
     apply(settings)
     with processes.product(home, settings, "chat") as url:

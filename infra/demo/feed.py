@@ -98,7 +98,6 @@ def run(console: Console, home: Home) -> list[Check]:
     source = DATASETS["flights"]
     known = departures(flights, FIRST)
     console.print(f"{len(known):,} flights of the first day ({source.title}, {source.licence})")
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis", "cassandra"))
     apply(settings)
     with processes.product(home, settings, "feed") as url, closing(Sky(home, settings, url)) as sky:

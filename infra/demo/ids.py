@@ -30,7 +30,6 @@ PUBLIC = 2_000
 def run(console: Console, home: Home) -> list[Check]:
     """Run it on the local stack; returns what was compared. Raises `StackError`."""
     console.rule("[bold]Unique ids[/]", align="left")
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis"))
     apply(settings)
     made: list[str] = []

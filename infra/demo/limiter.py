@@ -50,7 +50,6 @@ def run(console: Console, home: Home) -> list[Check]:
     console.print(
         f"{requests.height:,} requests of {clients} clients ({about.title}, {about.licence})"
     )
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis"))
     apply(settings)
     checks = list(_past(console, settings, requests))

@@ -84,7 +84,6 @@ def run(console: Console, home: Home) -> list[Check]:
     log = requests(load("access-log", home.root / "datasets"))
     source = DATASETS["access-log"]
     console.print(f"{len(log):,} requests for {PAGES} pages ({source.title}, {source.licence})")
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis", "clickhouse", "cassandra"))
     apply(settings)
     with (

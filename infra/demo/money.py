@@ -70,7 +70,6 @@ class Money:
     def run(self) -> bool:
         """The whole demo; whether everything was equal."""
         self._title("Servers, topics and schemas")
-        processes.end_left_over(self.home)
         settings = Stack(home=self.home).up((*DEFAULT, "cassandra"))
         apply(settings)
         port = processes.free_port(self.home, settings.api.port)

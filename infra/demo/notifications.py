@@ -101,7 +101,6 @@ def run(console: Console, home: Home) -> list[Check]:
         f"{len(told)} flights left at least {LATE_MINUTES} minutes late on {DAY} "
         f"({DATASETS['flights'].title}, {DATASETS['flights'].licence})"
     )
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis"))
     apply(settings)
     with ExitStack() as running:

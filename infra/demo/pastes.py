@@ -49,7 +49,6 @@ def run(console: Console, home: Home) -> list[Check]:
     except Unavailable as error:
         raise StackError(str(error)) from error
     console.print(f"{len(texts)} files ({source.title}, {source.licence})", highlight=False)
-    processes.end_left_over(home)
     parts = ("kafka", "registry", "redis", "cassandra", "s3")
     settings = Stack(home=home).up(parts)
     apply(settings)

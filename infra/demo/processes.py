@@ -1,11 +1,12 @@
 """The processes a demo runs beside the servers: workers and the API, with logs under the home.
 
 They are kept as the servers are (`infra.local.process`), so a demo that was killed leaves a
-record by which the next one ends them.
+record by which the next one ends them. One demo at a time has a home.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import time
@@ -25,14 +26,32 @@ READY_TIMEOUT_S = 90.0
 POLL_S = 0.2
 LOG_LINES = 15
 VERB = (sys.executable, "-c", "from infra.cli import main; main()")
-
-
 WORKER, API = "demo-worker", "demo-api"
+LOCK = "demo.lock"
 
 
-def end_left_over(home: Home) -> None:
-    """End what a demo that was killed has left running."""
-    process.end(home.beside(PARTS))
+@contextmanager
+def alone(home: Home, what: str) -> Iterator[None]:
+    """The home is one demo's (`what`, for others to read) while the block runs. What a demo that
+    was killed has left running is ended first; the lock went with its process.
+
+    Raises `StackError` while another demo has the home: its workers and API are not ours to end.
+    """
+    home.make()
+    with (home.root / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise StackError(
+                f"{file.read().strip() or 'another demo'} runs in {home.root}: wait until it has "
+                "ended, or give this one a home of its own (HEADRACE_HOME=<another folder>)"
+            ) from None
+        file.truncate(0)
+        file.write(f"{what} (process {os.getpid()})")
+        file.flush()
+        process.end(home.beside(PARTS))
+        yield
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from infra.demo import questions
 from infra.demo.compare import Check, opened
 from infra.demo.flow import Flow
 from infra.demo.ground import Ground
-from infra.demo.processes import end_left_over
 from infra.demo.scenarios import SCENARIOS, Scenario, load
 from infra.demo.sources import RECORD, Traffic
 from infra.demo.waves import REPEAT_EVERY, old_repeats, waves
@@ -104,7 +103,6 @@ class Demo:
     def servers(self, *, keep: bool, reset: bool) -> Settings:
         """Start the servers and clear the ground; returns the addresses."""
         self._title("Servers, topics and schemas")
-        end_left_over(self.home)
         stores = {one.store for one in self.projections}
         self.settings = Stack(home=self.home).up((*DEFAULT, *sorted(stores - set(DEFAULT))))
         Ground(self.settings, self.home, self.systems, self._say).prepare(keep=keep, reset=reset)

@@ -74,7 +74,6 @@ def run(console: Console, home: Home) -> list[Check]:
     (content,) = fetch(source, home.root / "datasets").values()
     searched = searches(content.decode(), time.time_ns() // 1_000_000)
     console.print(f"{len(searched.events):,} searches ({source.title}, {source.licence})")
-    processes.end_left_over(home)
     settings = Stack(home=home).up(("kafka", "registry", "redis", "s3"))
     apply(settings)
     with (

@@ -97,7 +97,6 @@ def run(console: Console, home: Home) -> list[Check]:
     source = DATASETS["github-webhooks"]
     hooks = github_webhooks.hooks(fetch(source, home.root / "datasets"))
     console.print(f"{len(hooks)} events ({source.title}, {source.licence})")
-    processes.end_left_over(home)
     settings = Stack(home=home).up(PARTS)
     apply(settings)
     allowed = {"HEADRACE_OUTBOUND__ALLOW": '["127.0.0.0/8"]'}

@@ -30,18 +30,18 @@ FOLDER = Path(__file__).resolve().parent / "dashboards"
 DASHBOARDS: dict[str, Callable[[], Any]] = {
     "overview": overview,
     "ads": ads.dashboard,
-    "feed": feed.dashboard,
     "chat": chat.dashboard,
+    "feed": feed.dashboard,
     "ids": ids.dashboard,
     "leaderboard": leaderboard.dashboard,
     "limiter": limiter.dashboard,
     "links": links.dashboard,
+    "notifications": notifications.dashboard,
     "pastes": pastes.dashboard,
     "payments": payments.dashboard,
-    "notifications": notifications.dashboard,
     "telemetry": telemetry.dashboard,
-    "webhooks": webhooks.dashboard,
     "typeahead": typeahead.dashboard,
+    "webhooks": webhooks.dashboard,
 }
 
 

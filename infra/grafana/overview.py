@@ -39,6 +39,7 @@ def overview() -> Any:
         ("Rebuilds", _rebuilds()),
         ("API", _api()),
         ("Chat", sockets()),
+        ("Suggestions", [snapshot_age()]),
     )
 
 
@@ -243,6 +244,17 @@ def sockets() -> list[Any]:
             about="4008: the client was too slow. 4009: it has to take up again. 4010: silent.",
         ),
     ]
+
+
+def snapshot_age() -> Any:
+    """How old what typeahead suggests is, by the process that is furthest behind."""
+    built = "min(headrace_typeahead_snapshot_built_timestamp_seconds)"
+    return lines(
+        "Age of the snapshot",
+        SECONDS,
+        (f"time() - {built}", "since it was built"),
+        about="What is suggested by popularity; searches of the last minutes are added to it.",
+    )
 
 
 def _rebuilds() -> list[Any]:

@@ -93,6 +93,17 @@ def row(title: str) -> Any:
     return dashboard.Row(title)
 
 
+def system_page(name: str, about: str, *, title: str = "", clickhouse: bool = False) -> Any:
+    """An empty dashboard of one system, named after it."""
+    return page(
+        f"headrace-{name}",
+        f"Headrace: {title or name}",
+        about,
+        clickhouse=clickhouse,
+        filters=False,
+    )
+
+
 def page(uid: str, title: str, about: str, *, clickhouse: bool, filters: bool) -> Any:
     """An empty dashboard with its data source variables, read-only, the last hour."""
     made = (

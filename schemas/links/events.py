@@ -115,16 +115,18 @@ class LinkClicked:
     method: str
     """GET or HEAD."""
     country: str
-    """ISO 3166-1 code by the network of the client, which is not kept; ZZ: not known."""
+    """ISO 3166-1 code as it was found when the click was taken, which counts for clicks without network; ZZ: not known."""
     referrer: str
     """Host of the page with the link; empty: not told."""
     user_agent: str
     """What the client says it is; empty: nothing."""
+    network: str = ""
+    """The network of the client, by which its country is found when the click is folded: /24 of an IPv4 address, /48 of an IPv6 one; the rest of the address is not kept. Empty: not known."""
 
 
 LINK_CLICKED = RecordType(
     fullname="headrace.links.LinkClicked",
-    avsc=r"""{"type":"record","name":"LinkClicked","namespace":"headrace.links","doc":"Somebody, or something, followed a link.","fields":[{"name":"code","type":"string","doc":"The code in the short URL; the record key."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When, by the clock of the server."},{"name":"method","type":"string","doc":"GET or HEAD."},{"name":"country","type":"string","doc":"ISO 3166-1 code by the network of the client, which is not kept; ZZ: not known."},{"name":"referrer","type":"string","doc":"Host of the page with the link; empty: not told."},{"name":"user_agent","type":"string","doc":"What the client says it is; empty: nothing."}]}""",
+    avsc=r"""{"type":"record","name":"LinkClicked","namespace":"headrace.links","doc":"Somebody, or something, followed a link.","fields":[{"name":"code","type":"string","doc":"The code in the short URL; the record key."},{"name":"event_time","type":{"type":"long","logicalType":"timestamp-millis"},"doc":"When, by the clock of the server."},{"name":"method","type":"string","doc":"GET or HEAD."},{"name":"country","type":"string","doc":"ISO 3166-1 code as it was found when the click was taken, which counts for clicks without network; ZZ: not known."},{"name":"referrer","type":"string","doc":"Host of the page with the link; empty: not told."},{"name":"user_agent","type":"string","doc":"What the client says it is; empty: nothing."},{"name":"network","type":"string","default":"","doc":"The network of the client, by which its country is found when the click is folded: /24 of an IPv4 address, /48 of an IPv6 one; the rest of the address is not kept. Empty: not known."}]}""",
     dtypes={
         "code": pl.String,
         "event_time": pl.Datetime("ms", "UTC"),
@@ -132,6 +134,7 @@ LINK_CLICKED = RecordType(
         "country": pl.String,
         "referrer": pl.String,
         "user_agent": pl.String,
+        "network": pl.String,
     },
     row=LinkClicked,
 )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -22,32 +22,10 @@ from sinks.chat import (
     REVISIONS,
 )
 from sinks.open import open_cassandra_reader
+from sinks.readers.rows import Rows
 from streams.runtime.kafka import partition_of
 from streams.runtime.position import Position, applied
 from streams.runtime.settings import Settings
-
-
-class Rows(Protocol):
-    """What the store must answer; `sinks.readers.cassandra` does."""
-
-    async def get(
-        self, table: str, key: Mapping[str, Any], partition: int | None = None
-    ) -> dict[str, Any] | None: ...
-    async def bucket(
-        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
-    ) -> pl.DataFrame: ...
-    async def page(
-        self,
-        table: str,
-        prefix: Mapping[str, Any],
-        limit: int,
-        *,
-        after: Sequence[Any] | None = None,
-        descending: bool = False,
-        partition: int | None = None,
-    ) -> pl.DataFrame: ...
-    async def positions(self) -> dict[tuple[str, int], Position]: ...
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,3 +86,20 @@ def _plain(dtype: Any) -> Any:
     if isinstance(dtype, pl.Datetime):
         return pl.Int64
     return pl.String if dtype == pl.Binary else dtype
+
+
+def plain(dtype: Any) -> bool:
+    """Whether a value's text is what JSON writes of it."""
+    return bool(dtype.is_integer() or dtype in (pl.String, pl.Boolean))
+
+
+def text_of(values: Iterable[Any]) -> str:
+    """The text of one row of plain values, as `encoded` writes it, without making a frame."""
+    return orjson.dumps([*values])[1:-1].decode()
+
+
+def row_of(text: bytes, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """One row by column, as `decoded` reads it."""
+    if all(map(plain, schema.values())):
+        return dict(zip(schema, orjson.loads(b"[" + text + b"]"), strict=True))
+    return decoded([text], schema).row(0, named=True)

@@ -7,17 +7,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import polars as pl
 
 from schemas.pastes.events import EVENTS
 from sinks.open import open_cassandra_reader
 from sinks.pastes import CONTENTS, DAY_MS, LISTED, OBJECTS, OWNED, PASTES, TABLE
+from sinks.readers.rows import Rows
 from streams.runtime.kafka import partition_of
 from streams.runtime.settings import Settings
 from streams.runtime.sink import ReadModel
-from streams.runtime.topic import Topic
 
 Applied = dict[tuple[str, int], int]
 At = tuple[int, str]
@@ -65,26 +65,6 @@ class Page:
 
     pastes: Sequence[Listed]
     next: At | None
-
-
-class Rows(Protocol):
-    """What the store must answer; see `sinks.readers.cassandra.CassandraReader`."""
-
-    async def get(
-        self, table: str, key: Any, partition: int | None = None
-    ) -> dict[str, Any] | None: ...
-    async def page(
-        self,
-        table: str,
-        prefix: Any,
-        limit: int,
-        *,
-        after: Sequence[Any] | None = None,
-        descending: bool = False,
-        partition: int | None = None,
-    ) -> pl.DataFrame: ...
-    async def applied(self, *topics: Topic) -> Applied: ...
-    async def close(self) -> None: ...
 
 
 class PastesReader:

@@ -122,20 +122,14 @@ PAYMENTS = Table(
     values={
         "book": pl.String,
         "order_id": pl.String,
-        "state": pl.String,
         "account": pl.String,
         "currency": pl.String,
         "amount": pl.Int64,
-        "authorized": pl.Int64,
-        "captured": pl.Int64,
-        "refunded": pl.Int64,
         "created_ms": pl.Int64,
-        "changed_ms": pl.Int64,
-        "number": pl.Int64,
     },
     bucket=("payment_id",),
 )
-"""How every payment stands."""
+"""What every payment is for: all that never changes of it. How it stands is in `operations`."""
 
 OPERATIONS = Table(
     "operations",
@@ -149,10 +143,19 @@ OPERATIONS = Table(
         "requested_ms": pl.Int64,
         "changed_ms": pl.Int64,
         "queries": pl.Int32,
+        "number": pl.Int64,
+        "state": pl.String,
+        "authorized": pl.Int64,
+        "captured": pl.Int64,
+        "refunded": pl.Int64,
     },
     bucket=("payment_id",),
 )
-"""What was asked of the provider for a payment, and what came of it."""
+"""What was asked of the provider for a payment, what came of it, and how the whole payment stood
+after that event (`number`). So the operations of a payment and how it stands are of one bucket,
+which is written and read as one: in two tables a reader could see the one before an event and the
+other after it.
+"""
 
 DONE = Table(
     "done",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import polars as pl
 
 from schemas.payments.events import EVENTS
 from sinks.payments import ACCOUNTS, BACKDATED, BALANCES, BOOKS, ENTRIES, HOUR_MS, HOURS, TRANSFERS
+from sinks.readers.rows import Rows
 from streams.runtime.kafka import partition_of
-from streams.runtime.position import Position
 
 OPEN_END: Final = 2**62
 """Offset or time behind all others."""
@@ -24,31 +24,6 @@ PAGE_ROWS: Final = 5_000
 
 Applied = dict[tuple[str, int], int]
 """Topic and partition → the first offset not folded yet."""
-
-
-class Rows(Protocol):
-    """What is asked of a store: pages of the rows of a bucket."""
-
-    async def page(
-        self,
-        table: str,
-        prefix: Mapping[str, Any],
-        limit: int,
-        *,
-        after: Sequence[Any] | None = None,
-        descending: bool = False,
-        partition: int | None = None,
-    ) -> pl.DataFrame:
-        """The first `limit` rows whose key begins with `prefix`, in key order, behind `after`."""
-        ...
-
-    async def positions(self) -> Mapping[tuple[str, int], Position]:
-        """Topic and log partition → the position that rows are true for, at least."""
-        ...
-
-    async def close(self) -> None:
-        """Release the connections."""
-        ...
 
 
 async def bucket(rows: Rows, table: str, key: Mapping[str, Any], partition: int) -> pl.DataFrame:

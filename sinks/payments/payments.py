@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 
 from sinks.payments import DAY_MS, DONE, FILES, LINES, OPERATIONS, PAYMENTS, SETTLED
-from sinks.payments.books import Applied, Rows, bucket, partition
+from sinks.payments.books import Applied, bucket, partition
 from sinks.payments.reconciliation import Finding, Tariff, compare
+from sinks.readers.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Payment:
-    """A payment as it stands."""
+    """A payment as it stands after the event `number`, the last that changed an operation."""
 
     payment_id: str
     book: str
@@ -75,15 +76,21 @@ class PaymentReader:
         return {at: p.next_offset for at, p in (await self._rows.positions()).items()}
 
     async def payment(self, payment_id: str) -> Payment | None:
-        """A payment with its operations; None where there is none."""
+        """A payment with its operations, all as they were after one event; None where there is
+        none. The two tables are read at two moments, but one of them never changes.
+        """
         book = book_of(payment_id)
-        rows = await self._of(book, PAYMENTS.name, payment_id=payment_id)
-        if not rows.height:
+        facts, operations = await asyncio.gather(
+            self._of(book, PAYMENTS.name, payment_id=payment_id),
+            self._of(book, OPERATIONS.name, payment_id=payment_id),
+        )
+        if not facts.height or not operations.height:
             return None
-        operations = await self._of(book, OPERATIONS.name, payment_id=payment_id)
-        (row,) = rows.drop("_partition").to_dicts()
-        told = operations.drop("_partition", "payment_id").sort("requested_ms", "operation_id")
-        return Payment(**row, operations=[Operation(**one) for one in told.to_dicts()])
+        (row,) = facts.drop("_partition").to_dicts()
+        (stand,) = operations.select(*_STAND).top_k(1, by="number").to_dicts()
+        told = operations.drop("_partition", "payment_id", *_STAND_ONLY)
+        told = told.sort("requested_ms", "operation_id")
+        return Payment(**row, **stand, operations=[Operation(**one) for one in told.to_dicts()])
 
     async def files(self, book: str) -> list[SettlementFile]:
         """The settlement files of a book, the newest first."""
@@ -147,6 +154,8 @@ class PaymentReader:
         return await bucket(self._rows, table, key, partition(book))
 
 
+_STAND_ONLY = ("number", "state", "authorized", "captured", "refunded")
+_STAND = (*_STAND_ONLY, "changed_ms")
 _OURS = ("operation_id", "kind", "currency", "amount")
 _TABLES = (DONE, OPERATIONS, PAYMENTS, SETTLED)
 _AT_ONCE = 32

@@ -22,7 +22,7 @@ from redis.exceptions import NoScriptError
 from sinks.drivers.redis import keys, table_texts
 from sinks.drivers.redis.errors import translated
 from sinks.drivers.redis.scripts import Script
-from sinks.drivers.rows import decoded, encoded
+from sinks.drivers.rows import decoded, encoded, plain, row_of, text_of
 from streams.runtime.position import Position, applied
 from streams.runtime.sink import Ranking, ReadModel, Table, Timeline
 from streams.runtime.topic import Topic
@@ -143,6 +143,22 @@ class RedisReader:
             sources += [p] * (len(texts) - len(sources))
         rows = decoded(texts, shape.columns)
         return rows.with_columns(pl.Series("_partition", sources, pl.Int32))
+
+    async def row(
+        self, table: str, key: Mapping[str, Any], partition: int
+    ) -> dict[str, Any] | None:
+        """The row of a key in a log partition; None where there is none. `bucket` for one row, for
+        what is asked so often that making a frame of it would be most of its cost.
+        """
+        shape = self.model.table(table)
+        if not isinstance(shape, Table) or len(shape.bucket) != len(shape.key):
+            raise TypeError(f"{table} is no table whose buckets are single rows")
+        now, name = await self._now(), _name(key, shape.key)
+        [stored] = await self._pipelined(
+            [("hgetall", f"{self._prefix(now, partition)}t:{table}:{name}")]
+        )
+        texts = list(table_texts(name.encode(), stored, shape))
+        return row_of(texts[0], shape.columns) if texts else None
 
     async def newest(
         self,
@@ -311,6 +327,8 @@ def _names(many: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> lis
             raise KeyError(f"give {sorted(columns)}, not {sorted(values)}")
     if not columns:
         return [""] * len(many)
+    if all(map(plain, columns.values())):
+        return [text_of(values[column] for column in columns) for values in many]
     frame = pl.DataFrame([dict(values) for values in many], schema=columns)
     texts: list[str] = encoded(frame, columns).to_list()
     return texts

@@ -39,6 +39,11 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True):
     """`topic/partition` → the first offset that is not in it."""
     previous: str = ""
 
+    @property
+    def built_ms(self) -> int:
+        """When it was put in place, by the clock of who did; its id (UUIDv7) begins with that."""
+        return uuid.UUID(self.id).int >> 80
+
 
 class Refused(Exception):
     """The snapshot is not put in place of the one that answers; the message says why."""

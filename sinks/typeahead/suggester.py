@@ -25,6 +25,7 @@ from sinks.typeahead.index import LISTED, Index
 from sinks.typeahead.snapshots import Pointer, Snapshots
 from sinks.typeahead.trend import MINUTES, Trend
 from streams.runtime.ending import end
+from streams.runtime.metrics.edge import Suggestions
 from streams.runtime.sink import SinkError
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Suggester:
         snapshots: Snapshots,
         blocked: Blocks,
         folder: Path,
+        metrics: Suggestions,
+        *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`folder` is where snapshots are kept as files, shared by all processes of a machine."""
@@ -81,6 +84,7 @@ class Suggester:
         self._snapshots = snapshots
         self._blocked = blocked
         self._folder = folder
+        self._metrics = metrics
         self._now_ms = now_ms
         self._index: Index | None = None
         self._trend = Trend()
@@ -117,6 +121,7 @@ class Suggester:
         if self.snapshot is None or pointer.digest != self.snapshot.digest:
             self._index = await asyncio.to_thread(self._snapshots.open, pointer, self._folder)
         self.snapshot = pointer
+        self._metrics.built.labels("typeahead").set(pointer.built_ms / 1_000)
         log.info("a snapshot answers", snapshot=pointer.id, terms=pointer.terms)
 
     async def look_for_trend(self) -> None:

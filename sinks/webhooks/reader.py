@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
 from schemas.webhooks.events import EVENTS
+from sinks.readers.rows import Rows
 from sinks.webhooks import (
     ATTEMPTS,
     BLOCK,
@@ -20,31 +21,8 @@ from sinks.webhooks import (
     TENANTS,
 )
 from streams.runtime.kafka import partition_of
-from streams.runtime.topic import Topic
 
 BLOCKS_MAX = 100
-
-
-class Rows(Protocol):
-    """What is asked of the store; `sinks.readers.cassandra.CassandraReader` answers."""
-
-    async def get(
-        self, table: str, key: Mapping[str, Any], partition: int | None = None
-    ) -> dict[str, Any] | None: ...
-    async def bucket(
-        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
-    ) -> pl.DataFrame: ...
-    async def page(
-        self,
-        table: str,
-        prefix: Mapping[str, Any],
-        limit: int,
-        *,
-        after: Sequence[Any] | None = None,
-        partition: int | None = None,
-    ) -> pl.DataFrame: ...
-    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]: ...
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -124,10 +124,11 @@ def _transfers(rows: pl.DataFrame) -> list[Changes]:
 
 def _payments(rows: pl.DataFrame) -> list[Changes]:
     at = _ms("recorded_at", "changed_ms")
-    kept = rows.with_columns(pl.col("created_at").alias("created_ms"), at)
+    facts = rows.with_columns(pl.col("created_at").alias("created_ms"))
+    stand = ("number", "state", "authorized", "captured", "refunded")
     operations = (
         rows.filter(pl.col("operations").list.len() > 0)
-        .select("book", "payment_id", "source", "currency", at, "operations")
+        .select("book", "payment_id", "source", "currency", at, *stand, "operations")
         .explode("operations")
         .unnest("operations")
         .rename({"requested_at": "requested_ms"})
@@ -142,7 +143,7 @@ def _payments(rows: pl.DataFrame) -> list[Changes]:
         (pl.col("changed_ms") // store.DAY_MS * store.DAY_MS).alias("day_ms"),
     )
     return [
-        *_upserts(store.PAYMENTS, kept),
+        *_upserts(store.PAYMENTS, facts),
         *_upserts(store.OPERATIONS, operations),
         *_upserts(store.DONE, done),
     ]

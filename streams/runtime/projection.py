@@ -46,7 +46,9 @@ class Projection:
     """One agent: topic → fold → sink.
 
     `restores` are tables whose stored rows are handed to `Fold.start`. `columns` names, per
-    record, the fields the fold needs (None: all), so that nothing else is decoded.
+    record, the fields the fold needs (None: all), so that nothing else is decoded; the runtime
+    adds the event time, which it needs itself (`reads`). `ValueError` for a field that the topic
+    does not have.
     `linger_ms` is the least time between two writes of a partition: 0 for a store that takes
     small writes well, about 1,000 for ClickHouse. `rows_max` bounds a batch: up to about 30,000
     rows stay in the processor's caches between steps; a store that wants large blocks has more.
@@ -64,6 +66,32 @@ class Projection:
     idle_ms: int = 1_000
     late_output: bool = True
     """Whether late rows go to the late topic; of several agents on a topic one does it."""
+
+    def __post_init__(self) -> None:
+        """Refuse columns of which the topic knows nothing, in memory as on a broker."""
+        known = {record.fullname: record.columns for record in self.topic.records}
+        for record, fields in (self.columns or {}).items():
+            if record not in known:
+                raise ValueError(f"{self.name}: topic {self.topic.name} carries no {record}")
+            for field in fields:
+                if field not in known[record]:
+                    raise ValueError(f"{self.name}: {record} has no field {field}")
+
+    @property
+    def reads(self) -> Mapping[str, tuple[str, ...]] | None:
+        """The fields that are decoded, by record (None: all): `columns` and the event time.
+
+        A record type without event time is no error: it does not move the watermark.
+        """
+        time = self.topic.event_time
+        if self.columns is None or time is None:
+            return self.columns
+        return {
+            record: tuple(
+                name for name in self.topic.record(record).columns if name in fields or name == time
+            )
+            for record, fields in self.columns.items()
+        }
 
 
 @dataclass(frozen=True)

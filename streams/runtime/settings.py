@@ -128,7 +128,7 @@ class Links(_Part):
     base_url: str = "http://127.0.0.1:18080"
     """What short URLs begin with."""
     networks_file: Path | None = None
-    """CSV of `network,country`, for where clicks come from; none: every country is ZZ."""
+    """MaxMind DB (`.mmdb`) for the countries of clicks; none: what the registries say, bundled."""
     forwarded: bool = False
     """Whether clients are behind a proxy of ours: the last address in X-Forwarded-For is theirs."""
 

@@ -210,11 +210,10 @@ class Harness:
     def _projected(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Only what the projection asked for: a fold that uses more fails here, too."""
         frame = frame.drop(APPENDED)
-        wanted = (self.projection.columns or {}).get(name)
+        wanted = (self.projection.reads or {}).get(name)
         if wanted is None:
             return frame
-        keep = {*wanted, self.projection.topic.event_time}
-        return frame.select(c for c in frame.columns if c in keep or c.startswith("_"))
+        return frame.select(c for c in frame.columns if c in wanted or c.startswith("_"))
 
     # --- what came of it
 

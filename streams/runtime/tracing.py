@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from itertools import islice
+from typing import TypeVar
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -18,11 +20,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+V = TypeVar("V", bound=bytes | None)
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers as confluent-kafka has them."""
 
 LINKS_MAX = 16
 """Links of a batch span: enough to find examples, few enough to cost nothing."""
+LOOKED_MAX = 256
+"""Records of a batch whose headers are looked at for them, the first ones."""
 
 _W3C = TraceContextTextMapPropagator()
 
@@ -62,16 +67,16 @@ def configure(service: str) -> bool:
     return True
 
 
-def inject(headers: Headers = ()) -> list[tuple[str, bytes | None]]:
+def inject(headers: Sequence[tuple[str, V]] = ()) -> list[tuple[str, V | bytes]]:
     """The headers of a record to produce, with the current span's trace context in place of any
     older one; unchanged outside a span.
     """
+    if not trace.get_current_span().get_span_context().is_valid:
+        return list(headers)
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
-    if not carrier:
-        return list(headers)
     kept = [(name, value) for name, value in headers if name not in _W3C.fields]
-    return kept + [(name, value.encode()) for name, value in carrier.items()]
+    return [*kept, *((name, value.encode()) for name, value in carrier.items())]
 
 
 def extract(headers: Headers | None) -> trace.SpanContext | None:
@@ -86,15 +91,35 @@ def extract(headers: Headers | None) -> trace.SpanContext | None:
 
 
 def links(records: Iterable[Headers | None]) -> list[trace.Link]:
-    """Links to the first distinct *sampled* traces among the records, at most `LINKS_MAX`."""
+    """Links to the first distinct *sampled* traces among the records, at most `LINKS_MAX`, of
+    which the first `LOOKED_MAX` are looked at.
+    """
     found: dict[int, trace.SpanContext] = {}
-    for headers in records:
+    for headers in islice(records, LOOKED_MAX):
         context = extract(headers)
         if context is not None and context.trace_flags.sampled:
             found.setdefault(context.trace_id, context)
         if len(found) == LINKS_MAX:
             break
     return [trace.Link(context) for context in found.values()]
+
+
+@contextmanager
+def request_span(
+    method: str, headers: Headers, *, provider: trace.TracerProvider | None = None
+) -> Iterator[trace.Span]:
+    """The span of one HTTP request, in the trace that its headers name or in one of its own."""
+    caller = extract(headers)
+    context = None
+    if caller is not None:
+        context = trace.set_span_in_context(trace.NonRecordingSpan(caller))
+    with trace.get_tracer(__name__, tracer_provider=provider).start_as_current_span(
+        method,
+        context,
+        kind=trace.SpanKind.SERVER,
+        attributes={"http.request.method": method},
+    ) as span:
+        yield span
 
 
 @contextmanager
@@ -105,18 +130,25 @@ def batch_span(
     rows: int,
     *,
     records: Iterable[Headers | None] = (),
+    began_ns: int | None = None,
     provider: trace.TracerProvider | None = None,
 ) -> Iterator[trace.Span]:
-    """The span of one batch, named and labelled by the messaging conventions.
+    """The span of one batch, named and labelled by the messaging conventions; from now on, or
+    from `began_ns` (since 1970) on.
 
-    An exception is recorded on it and passes. `records` are only looked at when someone traces.
+    An exception is recorded on it and passes. While nobody traces there is no span, and `records`
+    are not looked at.
     """
+    provider = provider or trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        yield trace.INVALID_SPAN
+        return
     tracer = trace.get_tracer(__name__, tracer_provider=provider)
-    on = isinstance(provider or trace.get_tracer_provider(), TracerProvider)
     with tracer.start_as_current_span(
         f"process {topic}",
         kind=trace.SpanKind.CONSUMER,
-        links=links(records) if on else None,
+        links=links(records),
+        start_time=began_ns,
         attributes={
             "messaging.system": "kafka",
             "messaging.operation.type": "process",

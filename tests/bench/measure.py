@@ -65,12 +65,12 @@ def run(
     timeout_s: float = TIMEOUT_S,
 ) -> Run:
     """Run a program to its end; the last line it prints is a `Finish`. Raises `Failed`."""
-    load, machine, before = os.getloadavg()[0], _busy_s(), _cpu_s(broker)
+    load, machine, before = os.getloadavg()[0], busy_s(), _cpu_s(broker)
     used = _children_s()
     finish = _finished(command, env or {}, timeout_s)
     own = _children_s() - used
     brokers = None if before is None else (_cpu_s(broker) or 0.0) - before
-    others = max(0.0, _busy_s() - machine - own - (brokers or 0.0))
+    others = max(0.0, busy_s() - machine - own - (brokers or 0.0))
     return Run(finish, own, brokers, others, load)
 
 
@@ -107,7 +107,8 @@ def _children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _busy_s() -> float:
+def busy_s() -> float:
+    """Processor seconds of the whole machine so far."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq)
 

@@ -22,7 +22,7 @@ from infra.local.home import CHECKOUT
 from infra.local.ports import free_port
 from streams.runtime.settings import Settings, home
 from tests.bench.http import Taken
-from tests.bench.measure import broker_process
+from tests.bench.measure import broker_process, busy_s
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
@@ -50,10 +50,14 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 async def metered(running: Servers, load: Coroutine[None, None, Taken]) -> Taken:
-    """Run a load and note what the processes used meanwhile."""
-    before = running.cpu_s()
+    """Run a load and note what the processes used meanwhile, and the rest of the machine: stores,
+    and whatever made these figures worse.
+    """
+    machine, before = busy_s(), running.cpu_s()
     taken = await load
-    taken.cores = {n: (s - before[n]) / taken.seconds for n, s in running.cpu_s().items()}
+    used = {name: spent - before[name] for name, spent in running.cpu_s().items()}
+    used["others"] = max(0.0, busy_s() - machine - sum(used.values()))
+    taken.cores = {name: spent / taken.seconds for name, spent in used.items()}
     return taken
 
 

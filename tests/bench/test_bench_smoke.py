@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import polars as pl
 import pytest
 
 from streams.runtime.settings import Settings
-from tests.bench import clicks, lane, paced, restart, scale, sinks, traffic, transfers
+from tests.bench import clicks, ids, lane, paced, restart, scale, sinks, traffic, transfers
 from tests.bench.contenders.finish import Finish
 from tests.bench.measure import Run, python, run
 from tests.bench.store import drop_read_model, drop_topics
@@ -85,6 +86,12 @@ def test_a_paced_event_is_stored_after_it_was_due(monkeypatch: pytest.MonkeyPatc
     found = paced.paced(given, 500)
     drop_read_model(given, paced.NAME)
     assert 0 < found["p50"] <= found["p99"] <= found["max"]
+
+
+def test_every_way_to_make_ids_makes_them() -> None:
+    made = asyncio.run(ids._alone(2_000))
+    assert len(made) == 7
+    assert all(one["ids_per_s"] > 0 for one in made.values())
 
 
 def test_wrong_totals_are_an_error() -> None:

@@ -111,7 +111,7 @@ def test_what_is_recorded_is_whole() -> None:
         assert dataset.title
         assert dataset.licence
         assert dataset.members
-        assert (dataset.sha256 is None) == (dataset.client in ("apt", "go"))
+        assert (dataset.sha256 is None) == (dataset.client in ("apt", "go", "cargo"))
         digests = [*dataset.members.values(), *([dataset.sha256] if dataset.sha256 else [])]
         assert all(len(bytes.fromhex(digest)) == 32 for digest in digests)
 
@@ -188,6 +188,21 @@ def test_an_npm_package_is_checked_before_it_is_opened(
     assert (tmp_path / "a-b-1.tgz").read_bytes() == packed.getvalue()
     with pytest.raises(Unavailable, match="not the recorded one"):
         clients.by_npm("@a/b@1", sha256(b"other"), ["package/x.csv"], tmp_path)
+
+
+def test_files_of_a_crate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def vendor(*command: str, cwd: Path) -> str:
+        assert command[:2] == ("cargo", "vendor")
+        assert 'url = "=2.5.8"' in (cwd / "Cargo.toml").read_text()
+        clients.keep(CONTENT, cwd / "got" / "url-2.5.8" / "x.csv")
+        return ""
+
+    monkeypatch.setattr(clients, "run", vendor)
+    monkeypatch.setattr(clients.shutil, "which", lambda _: "cargo")
+    clients.by_cargo("url@2.5.8", ["x.csv"], tmp_path)
+    assert (tmp_path / "x.csv").read_bytes() == CONTENT
+    with pytest.raises(Unavailable, match="has no file y"):
+        clients.by_cargo("url@2.5.8", ["y.csv"], tmp_path)
 
 
 MAIL = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -184,6 +185,37 @@ def test_a_version_that_was_made_again_shares_nothing(rig: CassandraRig) -> None
     sink.write(1, span(None, 2, windows((0, "a", 2))))
     assert stored(sink) == [(0, "a", 2, 0, "", 0)]
     assert sink.positions(1) == {(TOPIC, 0): at(2)}
+
+
+NEWER = {"clicks": pl.Int64, "spend": pl.UInt64, "note": pl.String, "late": pl.List(pl.String)}
+
+
+@pytest.mark.parametrize("values", [NEWER, {"clicks": pl.String}], ids=["another", "other type"])
+def test_a_model_with_other_columns_than_its_version_is_told_before_anything_moves(
+    rig: CassandraRig, values: dict[str, Any]
+) -> None:
+    """It is rebuilt as a version of its own, beside the old one."""
+    older = rig.sink()
+    older.write(1, span(None, 2, windows((0, "a", 2))))
+    changed = replace(WINDOWS, values=values)
+    newer = CassandraSink(ReadModel(rig.model.name, (changed,)), rig.store)
+    with pytest.raises(SinkRejected, match=r"v1: its table windows was made without (late|clicks)"):
+        newer.prepare(1)
+    older.write(1, span(2, 3, windows((0, "b", 3))))
+    newer.prepare(2)
+    newer.write(2, span(None, 1))
+    assert newer.seal(1) == {(TOPIC, 0): at(3)}
+    newer.switch(2)
+    assert older.live_version() == 2
+
+
+def test_a_model_with_fewer_columns_is_no_harm(rig: CassandraRig) -> None:
+    rig.sink().write(1, span(None, 2, windows((0, "a", 2))))
+    fewer = replace(WINDOWS, values={"clicks": pl.Int64})
+    sink = CassandraSink(ReadModel(rig.model.name, (fewer,)), rig.store)
+    sink.prepare(1)
+    assert sink.load(1, TOPIC, 0) == at(2)
+    assert next(sink.rows(1, "windows"))["clicks"].to_list() == [2]
 
 
 def test_workers_that_start_at_once_make_one_version(rig: CassandraRig) -> None:

@@ -171,6 +171,12 @@ async def read_on_a_cluster(sink: RedisSink) -> tuple[int, list[int], int]:
     return rows.height, [one.rank for one in top], sum(applied.values())
 
 
+async def test_one_row_is_read_only_where_a_bucket_is_one() -> None:
+    reader = RedisReader(read_model(rankings=True), "redis://127.0.0.1:1/0")
+    with pytest.raises(TypeError, match="windows is no table whose buckets are single rows"):
+        await reader.row("windows", {"start_ms": 0, "campaign": "a"}, 0)
+
+
 @pytest.mark.stack
 def test_drop_leaves_no_key() -> None:
     rig = RedisRig()

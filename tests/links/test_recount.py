@@ -1,4 +1,6 @@
-"""A new bot rule on the real stack. Its worker ends before the rebuild, so it has a file."""
+"""A new bot rule and a new table of networks on the real stack. The worker ends before the rebuild,
+so this has a file.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from schemas.links.agents import BOTS
 from sinks import digest
 from sinks.open import open_sink
 from streams.links import SYSTEM
+from streams.links.countries import Countries
 from streams.links.fold import KeepClicks
 from streams.runtime.settings import Settings
 from tests import stack
@@ -26,7 +29,7 @@ SCANNER = "Mozilla/5.0 (compatible; LinkScanner/2.1)"
 
 
 async def test_a_new_bot_rule_counts_yesterday_anew_and_touches_no_link(tmp_path: Path) -> None:
-    """T, on the real stack: clicks, then a rebuild under the new rule."""
+    """T, on the real stack: clicks, then a rebuild under the new rule and by the new table."""
     settings = Settings.read()
     (tmp_path / "worker").mkdir()
     with stack.worker(tmp_path / "worker", *AGENTS):
@@ -36,10 +39,11 @@ async def test_a_new_bot_rule_counts_yesterday_anew_and_touches_no_link(tmp_path
             for n in range(9):
                 await shop.follow(code, SCANNER if n % 3 else PERSON)
             before = await shop.clicks(code, "day", 9)
-    assert sum(before.values()) == 9
+            unknown = await shop.clicks(code, "country", 9)
+    assert (sum(before.values()), unknown) == (9, {"ZZ": 9})
 
-    def rebuilt(bots: str) -> None:
-        projection = replace(CLICKS, fold=KeepClicks(bots))
+    def rebuilt(fold: KeepClicks) -> None:
+        projection = replace(CLICKS, fold=fold)
         sink = open_sink(projection.store, projection.model, settings)
         try:
             rebuild.run(SYSTEM, projection, sink, settings, verify=False)
@@ -54,11 +58,13 @@ async def test_a_new_bot_rule_counts_yesterday_anew_and_touches_no_link(tmp_path
             sink.close()
 
     table = links()
-    await asyncio.to_thread(rebuilt, BOTS + "|LinkScanner")
+    here = Countries(lambda addresses: ["NL" for _ in addresses])
+    await asyncio.to_thread(rebuilt, KeepClicks(BOTS + "|LinkScanner", lambda: here))
     try:
         async with stack.api(tmp_path) as opened:
             after = await Shop(opened).clicks(code, "day", 3)
+            found = await Shop(opened).clicks(code, "country", 3)
     finally:
-        await asyncio.to_thread(rebuilt, BOTS)
-    assert sum(after.values()) == 3
+        await asyncio.to_thread(rebuilt, KeepClicks())
+    assert (sum(after.values()), found) == (3, {"NL": 3})
     assert links() == table

@@ -55,6 +55,7 @@ class Traffic(Collector):
             self._decide(decider)
         self.metrics.limits.decided.labels("admitted").inc(10)
         self.metrics.limits.dropped.labels("full").inc(10)
+        self.metrics.suggestions.built.labels("typeahead").set(now_ms / 1_000)
         self.metrics.chat.sockets.set(100)
         self.metrics.chat.frames.labels("entry").inc(1_000)
         self.metrics.chat.cuts.labels("4008").inc(10)

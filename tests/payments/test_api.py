@@ -33,7 +33,8 @@ from streams.runtime.decider.replies import Answer
 from streams.runtime.decider.testing import DeciderHarness
 from streams.runtime.kafka import partition_of
 from streams.runtime.testing import Harness
-from tests.payments.store import PROJECTION, MemoryRows, sink
+from tests.payments.store import PROJECTION, sink
+from tests.rows import MemoryRows
 
 KEY = webhooks.key_of("whsec_ZGV2ZWxvcG1lbnQ=")
 PARTITION = partition_of("main", EVENTS.partitions)

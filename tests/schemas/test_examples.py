@@ -98,8 +98,8 @@ def _without_defaults(schema: Any) -> Any:
 def test_rows_are_built_from_examples(file: SchemaFile) -> None:
     record = next(r for _, r in _records() if r.fullname == file.fullname)
     example = read_example(file, next(file.examples()))
-    row = record.row(*(example[name] for name in record.columns))
-    assert [getattr(row, name) for name in record.columns] == list(example.values())
+    row = record.row(**example)  # of an older version, with the defaults of fields it does not have
+    assert {name: getattr(row, name) for name in example} == example
 
 
 GOOD = {"order_id": "o-1", "placed_at": 1, "note": {"string": "x"}}

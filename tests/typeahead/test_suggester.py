@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+from prometheus_client import CollectorRegistry
 
 from connectors.typeahead.blocklist import Blocklist
 from schemas.typeahead.events import PHRASE_BLOCKED
@@ -18,6 +20,7 @@ from sinks.typeahead import OWN
 from sinks.typeahead.index import build
 from sinks.typeahead.snapshots import Snapshots
 from sinks.typeahead.suggester import NotReady, Suggester
+from streams.runtime.metrics.edge import Suggestions
 from streams.runtime.sink import SinkUnavailable
 from tests.typeahead.searches import NOON_MS, Bucket, terms
 
@@ -63,9 +66,20 @@ class Desk:
         self.blocked = Blocklist()
         self.blocked.complete = True
         self.snapshots = Snapshots(self.bucket)
+        self.registry = CollectorRegistry()
         self.suggester = Suggester(
-            cast("RedisReader", self.recent), self.snapshots, self.blocked, folder, lambda: NOON_MS
+            cast("RedisReader", self.recent),
+            self.snapshots,
+            self.blocked,
+            folder,
+            Suggestions(self.registry),
+            now_ms=lambda: NOON_MS,
         )
+
+    def built_s(self) -> float | None:
+        """When the snapshot that answers was built, as metrics tell."""
+        name = "headrace_typeahead_snapshot_built_timestamp_seconds"
+        return self.registry.get_sample_value(name, {"system": "typeahead"})
 
     def block(self, phrase: str) -> None:
         self.blocked.fold(PHRASE_BLOCKED.fullname, {"phrase": phrase, "reason": ""})
@@ -216,3 +230,28 @@ async def test_stores_that_are_away_at_the_start_do_not_keep_it_from_starting(de
         assert await desk.ask("g") == []
         await desk.swap({"godot": 1})
         assert await desk.ask("g") == [("godot", "popular")]
+
+
+async def test_the_age_is_of_the_snapshot_that_answers(desk: Desk) -> None:
+    """Not of one that is only published, or that cannot be read."""
+    await desk.suggester.look_for_snapshot()
+    assert desk.built_s() is None
+    before_ms = time.time_ns() // 1_000_000
+    await desk.swap({"godot": 1})
+    first = desk.built_s()
+    assert first is not None
+    assert before_ms <= first * 1_000 <= time.time_ns() // 1_000_000
+    await asyncio.sleep(0.01)  # the next one is of another millisecond
+    desk.publish({"pozzo": 1})
+    assert desk.built_s() == first
+    found = desk.snapshots.live()
+    assert found is not None
+    key = f"typeahead-snapshots/{found[0].id}.arrow"
+    content, _ = desk.bucket.get(key)
+    desk.bucket.put(key, b"cut off")
+    with pytest.raises(ValueError, match="not the snapshot"):
+        await desk.suggester.look_for_snapshot()
+    assert desk.built_s() == first
+    desk.bucket.put(key, content)
+    await desk.suggester.look_for_snapshot()
+    assert desk.built_s() == found[0].built_ms / 1_000 > first

@@ -22,19 +22,17 @@ from schemas.webhooks import events
 from sinks.drivers.memory import MemorySink, MemoryStore
 from sinks.webhooks import WEBHOOKS
 from sinks.webhooks.reader import WebhooksReader
-from streams.runtime import position
 from streams.runtime.batch import OFFSET, WATERMARK, Batch
 from streams.runtime.decider import replies as verdicts
 from streams.runtime.decider import wire
 from streams.runtime.decider.testing import DeciderHarness
 from streams.runtime.kafka import partition_of
 from streams.runtime.reactor.testing import Harness as ReactorHarness
-from streams.runtime.sink import Table
 from streams.runtime.testing import Harness
-from streams.runtime.topic import Topic
 from streams.webhooks import DECIDER, DELIVER, SYSTEM
 from streams.webhooks.delivering import Delivering
 from streams.webhooks.fanout import fan_out
+from tests.rows import MemoryRows
 
 TENANT = "t"
 PARTITION = partition_of(TENANT, events.EVENTS.partitions)
@@ -60,56 +58,6 @@ def batch(rows: Sequence[Any], first: int, stop: int) -> Batch:
                 pl.lit(0, pl.Int64).alias(WATERMARK),
             )
     return Batch(events.EVENTS, 0, first, stop, frames)
-
-
-class MemoryRows:
-    """The store's reads over a sink in memory."""
-
-    def __init__(self, sink: MemorySink) -> None:
-        self._sink = sink
-
-    async def get(
-        self, table: str, key: Mapping[str, Any], partition: int | None = None
-    ) -> dict[str, Any] | None:
-        found = self._rows(table, key, partition)
-        return found.row(0, named=True) if found.height else None
-
-    async def bucket(
-        self, table: str, bucket: Mapping[str, Any], partition: int | None = None
-    ) -> pl.DataFrame:
-        assert set(bucket) == set(self._shape(table).bucket)
-        return self._rows(table, bucket, partition)
-
-    async def page(
-        self,
-        table: str,
-        prefix: Mapping[str, Any],
-        limit: int,
-        *,
-        after: Sequence[Any] | None = None,
-        partition: int | None = None,
-    ) -> pl.DataFrame:
-        behind = [name for name in self._shape(table).key if name not in prefix]
-        rows = self._rows(table, prefix, partition).sort(behind)
-        keys = rows.select(behind).rows()
-        beyond = [after is None or key > tuple(after) for key in keys]
-        return rows.filter(pl.Series(beyond, dtype=pl.Boolean)).head(limit)
-
-    async def applied(self, *topics: Topic) -> dict[tuple[str, int], int]:
-        return position.applied(self._sink.positions(1), *topics)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    def _shape(self, table: str) -> Table:
-        shape = WEBHOOKS.table(table)
-        assert isinstance(shape, Table)
-        return shape
-
-    def _rows(self, table: str, equal: Mapping[str, Any], partition: int | None) -> pl.DataFrame:
-        empty = pl.DataFrame(schema={**self._shape(table).columns, "_partition": pl.Int32})
-        rows = pl.concat([empty, *self._sink.rows(1, table, partition)])
-        return rows.filter(*(pl.col(name) == value for name, value in equal.items()))
 
 
 class Heard(Waiters):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import COUNT, RATIO, fill, page, sql_lines, sql_table
+from infra.grafana.panels import COUNT, RATIO, fill, sql_lines, sql_table, system_page
 from infra.grafana.queries import ADS_SQL, select_system
 
 
@@ -13,12 +13,10 @@ def dashboard() -> Any:
     """Dashboard `headrace-ads`."""
     s, g = select_system("ads")
     return fill(
-        page(
-            "headrace-ads",
-            "Headrace: ads",
+        system_page(
+            "ads",
             "Impressions and clicks: what was counted, what was not and why.",
             clickhouse=True,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Results (ClickHouse)", _results()),

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, reactors, sockets, trouble
-from infra.grafana.panels import fill, page
+from infra.grafana.panels import fill, system_page
 from infra.grafana.queries import select_system
 
 
@@ -14,13 +14,7 @@ def dashboard() -> Any:
     """Dashboard `headrace-chat`."""
     s, g = select_system("chat")
     return fill(
-        page(
-            "headrace-chat",
-            "Headrace: chat",
-            "Conversations: decided, pushed, kept.",
-            clickhouse=False,
-            filters=False,
-        ),
+        system_page("chat", "Conversations: decided, pushed, kept."),
         ("Now", now(s, g)),
         ("Sockets", sockets()),
         ("Decisions", decisions(s)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
+from infra.grafana.panels import RATE, RATIO, fill, lines, system_page
 from infra.grafana.queries import rate, select_system
 
 
@@ -14,13 +14,7 @@ def dashboard() -> Any:
     """Dashboard `headrace-feed`."""
     s, g = select_system("feed")
     return fill(
-        page(
-            "headrace-feed",
-            "Headrace: feed",
-            "Posts and follows: decided, put into feeds, read.",
-            clickhouse=False,
-            filters=False,
-        ),
+        system_page("feed", "Posts and follows: decided, put into feeds, read."),
         ("Now", now(s, g)),
         ("Fan-out", _fan_out(s)),
         ("Decisions", decisions(s)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import fill, page
+from infra.grafana.panels import fill, system_page
 from infra.grafana.queries import select_system
 
 
@@ -14,13 +14,10 @@ def dashboard() -> Any:
     """Dashboard `headrace-ids`."""
     s, g = select_system("ids")
     return fill(
-        page(
-            "headrace-ids",
-            "Headrace: ids",
+        system_page(
+            "ids",
             "Leases of worker numbers and ranges: decided, refused. Ids themselves cost the log "
             "nothing.",
-            clickhouse=False,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Decisions", decisions(s)),

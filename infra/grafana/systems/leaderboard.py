@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
+from infra.grafana.panels import RATE, RATIO, fill, lines, system_page
 from infra.grafana.queries import rate, select_system
 
 
@@ -13,13 +13,7 @@ def dashboard() -> Any:
     """Dashboard `headrace-leaderboard`."""
     s, g = select_system("leaderboard")
     return fill(
-        page(
-            "headrace-leaderboard",
-            "Headrace: leaderboard",
-            "Scores: how many, how soon they rank, and which were refused.",
-            clickhouse=False,
-            filters=False,
-        ),
+        system_page("leaderboard", "Scores: how many, how soon they rank, and which were refused."),
         ("Now", now(s, g)),
         ("Scores", _scores(s)),
         ("Edge", edge("leaderboard")),

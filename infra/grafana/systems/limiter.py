@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, fill, lines, page
+from infra.grafana.panels import RATE, RATIO, fill, lines, system_page
 from infra.grafana.queries import rate, select_system
 
 
@@ -15,12 +15,9 @@ def dashboard() -> Any:
     """Dashboard `headrace-limiter`."""
     s, g = select_system("limiter")
     return fill(
-        page(
-            "headrace-limiter",
-            "Headrace: limiter",
+        system_page(
+            "limiter",
             "Requests by what was decided, decisions that are not logged, and the counts of them.",
-            clickhouse=False,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Decisions", _decisions()),

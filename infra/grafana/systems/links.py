@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, fill, lines, page
+from infra.grafana.panels import RATE, fill, lines, system_page
 from infra.grafana.queries import rate, select_system
 
 
@@ -14,12 +14,10 @@ def dashboard() -> Any:
     """Dashboard `headrace-links`."""
     s, g = select_system("links")
     return fill(
-        page(
-            "headrace-links",
-            "Headrace: links",
+        system_page(
+            "links",
             "Short links: made, followed, counted.",
             clickhouse=True,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Clicks", _clicks(s)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
-from infra.grafana.panels import fill, page
+from infra.grafana.panels import fill, system_page
 from infra.grafana.queries import select_system
 
 
@@ -13,12 +13,9 @@ def dashboard() -> Any:
     """Dashboard `headrace-notifications`."""
     s, g = select_system("notifications")
     return fill(
-        page(
-            "headrace-notifications",
-            "Headrace: notifications",
+        system_page(
+            "notifications",
             "Messages by lane: calls of providers, tries, what is left for later, breakers.",
-            clickhouse=False,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Lanes", reactors(s)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
-from infra.grafana.panels import RATE, fill, lines, page
+from infra.grafana.panels import RATE, fill, lines, system_page
 from infra.grafana.queries import rate, select_system
 
 
@@ -14,13 +14,7 @@ def dashboard() -> Any:
     """Dashboard `headrace-pastes`."""
     s, g = select_system("pastes")
     return fill(
-        page(
-            "headrace-pastes",
-            "Headrace: pastes",
-            "Pastes: made, ended, and their contents deleted.",
-            clickhouse=False,
-            filters=False,
-        ),
+        system_page("pastes", "Pastes: made, ended, and their contents deleted."),
         ("Now", now(s, g)),
         ("Pastes", _pastes(s)),
         ("Decisions", decisions(s)),

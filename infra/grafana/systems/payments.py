@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
-from infra.grafana.panels import RATE, fill, lines, page
+from infra.grafana.panels import RATE, fill, lines, system_page
 from infra.grafana.queries import rate, select_system
 
 
@@ -14,12 +14,9 @@ def dashboard() -> Any:
     """Dashboard `headrace-payments`."""
     s, g = select_system("payments")
     return fill(
-        page(
-            "headrace-payments",
-            "Headrace: payments",
+        system_page(
+            "payments",
             "Money: journal entries and refusals, calls of the provider, what waits for an answer.",
-            clickhouse=False,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Journal", _journal(s)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import COUNT, RATIO, fill, page, sql_lines, sql_table
+from infra.grafana.panels import COUNT, RATIO, fill, sql_lines, sql_table, system_page
 from infra.grafana.queries import TELEMETRY_SQL, select_system
 
 
@@ -13,12 +13,11 @@ def dashboard() -> Any:
     """Dashboard `headrace-telemetry`."""
     s, g = select_system("telemetry")
     return fill(
-        page(
-            "headrace-telemetry",
-            "Headrace: logs and metrics",
+        system_page(
+            "telemetry",
             "Lines and series: how many, of whom, how late.",
             clickhouse=True,
-            filters=False,
+            title="logs and metrics",
         ),
         ("Now", now(s, g)),
         ("Logs (ClickHouse)", _logs()),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.grafana.overview import behind, edge, flow, now, trouble
-from infra.grafana.panels import RATE, RATIO, SECONDS, fill, lines, page
+from infra.grafana.overview import behind, edge, flow, now, snapshot_age, trouble
+from infra.grafana.panels import RATE, RATIO, SECONDS, fill, lines, system_page
 from infra.grafana.queries import quantile, rate, select_system
 
 
@@ -13,13 +13,7 @@ def dashboard() -> Any:
     """Dashboard `headrace-typeahead`."""
     s, g = select_system("typeahead")
     return fill(
-        page(
-            "headrace-typeahead",
-            "Headrace: typeahead",
-            "Searches in, suggestions out.",
-            clickhouse=False,
-            filters=False,
-        ),
+        system_page("typeahead", "Searches in, suggestions out."),
         ("Now", now(s, g)),
         ("Suggestions", _suggestions(s)),
         ("Edge", edge("typeahead")),
@@ -51,4 +45,5 @@ def _suggestions(s: str) -> list[Any]:
             about="filtered: half a word, found nothing, or said before by the same person.",
         ),
         lines("Share that counts", RATIO, (f"{applied} / {every}", "applied")),
+        snapshot_age(),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.grafana.decisions import decisions
 from infra.grafana.overview import behind, edge, flow, now, reactors, trouble
-from infra.grafana.panels import fill, page
+from infra.grafana.panels import fill, system_page
 from infra.grafana.queries import select_system
 
 
@@ -14,12 +14,9 @@ def dashboard() -> Any:
     """Dashboard `headrace-webhooks`."""
     s, g = select_system("webhooks")
     return fill(
-        page(
-            "headrace-webhooks",
-            "Headrace: webhooks",
+        system_page(
+            "webhooks",
             "Deliveries: calls of endpoints, what is tried later and why, breakers, decisions.",
-            clickhouse=False,
-            filters=False,
         ),
         ("Now", now(s, g)),
         ("Endpoints", reactors(s)),

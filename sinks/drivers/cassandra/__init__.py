@@ -68,6 +68,7 @@ class CassandraSink:
         ready = self._builds.get(version)
         if known is None or known.state == versions.DROPPING or known.build != ready:
             known = versions.make(self._store, self.model.name, version, self._tables)
+            versions.agree(self._store, known.build, self._tables)
         self._builds[version] = known.build
 
     def load(self, version: int, topic: str, partition: int) -> Position | None:

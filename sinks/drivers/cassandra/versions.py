@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from secrets import token_hex
 
 from sinks.drivers.cassandra import fences, journal
-from sinks.drivers.cassandra.ddl import Build, create_build
+from sinks.drivers.cassandra.ddl import Build, column_type, create_build
 from sinks.drivers.cassandra.fences import END_OF_STAMPS, Lane
 from sinks.drivers.cassandra.store import Store
-from streams.runtime.sink import Table
+from streams.runtime.sink import SinkRejected, Table
 
 OPEN, SEALED, DROPPING = "open", "sealed", "dropping"
 _AT = "WHERE model = ? AND version = ?"
@@ -71,6 +71,26 @@ def make(store: Store, model: str, version: int, tables: Sequence[Table]) -> Ver
             for statement in create_build(store.keyspace, found.build, tables):
                 store.define(statement)
             return found
+
+
+def agree(store: Store, build: Build, tables: Sequence[Table]) -> None:
+    """Raise `SinkRejected` where a table of the build was made for other columns: a write would
+    fail when its position had moved, and never come to an end. Columns that only older code knows
+    are no harm.
+    """
+    for table in tables:
+        found = store.plain(
+            "SELECT column_name, type FROM system_schema.columns "
+            "WHERE keyspace_name = ? AND table_name = ?",
+            *(store.keyspace, build.rows(table)),
+        )
+        wanted = {name: column_type(dtype) for name, dtype in table.columns.items()}
+        if lacking := sorted(wanted.items() - dict(found).items()):
+            columns = ", ".join(f"{name} {kind}" for name, kind in lacking)
+            raise SinkRejected(
+                f"{build.model} v{build.version}: its table {table.name} was made without "
+                f"{columns}; the code is newer. Rebuild the read model, then start again"
+            )
 
 
 def register(store: Store, lane: Lane) -> bool:

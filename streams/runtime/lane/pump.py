@@ -16,10 +16,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 import polars as pl
 import structlog
+from opentelemetry.trace import Span as TraceSpan
+from opentelemetry.trace import TracerProvider
 
 from streams.runtime.dead_letters import Outbox
 from streams.runtime.decider.filter import BrokenChain
@@ -37,6 +40,7 @@ from streams.runtime.position import Position
 from streams.runtime.projection import Projection
 from streams.runtime.sink import FenceRefused, SinkRejected
 from streams.runtime.step import Memory, Step, advance, flush
+from streams.runtime.tracing import LOOKED_MAX, batch_span
 
 LOOK_S = 1.0
 """How often a lane asks whether its topic is still the same one. After a topic was deleted and made
@@ -58,6 +62,19 @@ class SpanLost(RuntimeError):
     """
 
 
+@dataclass(frozen=True)
+class Folded:
+    """What came of a span on one memory. Nothing of it is stored yet."""
+
+    span: Span
+    base: Memory
+    reading: Reading
+    step: Step
+    began_ns: int = 0
+    decode_s: float = 0.0
+    fold_s: float = 0.0
+
+
 class Pump:
     """Carries the spans of one agent into its sink. One thread at a time may call `process`.
 
@@ -65,6 +82,7 @@ class Pump:
       there; `commit(seat, position)` publishes what is stored (for lag tools: the truth is in the
       sink).
     - `version` None follows the live version; a rebuild passes the one it builds.
+    - `tracing` is where the span of each batch goes (None: where the process traces, if it does).
     """
 
     def __init__(
@@ -81,6 +99,7 @@ class Pump:
         stopping: threading.Event,
         journal: Journal | None = None,
         version: int | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self.name = projection.name
         self._projection = projection
@@ -92,6 +111,7 @@ class Pump:
         self._commit = commit
         self._stopping = stopping
         self._journal = journal
+        self._tracing = tracing
         self._failures = 0
         self._looked_s = time.monotonic()
         self.patience = Patience(self.name, metrics, stopping)
@@ -112,6 +132,13 @@ class Pump:
         return memory.now.offset
 
     # -- one span -----------------------------------------------------------------------------
+
+    @property
+    def careful(self) -> bool:
+        """Whether spans go one by one now: some record may kill the process, or it stops."""
+        return self._stopping.is_set() or (
+            self._journal is not None and bool(self._journal.suspects)
+        )
 
     def process(self, span: Span) -> None:
         """Fold and store a span. Returns quietly when its seat was revoked or must start over;
@@ -149,7 +176,23 @@ class Pump:
         expected = seat.memory.now.offset
         if span.begins is not None and span.begins != expected:
             raise SpanLost(f"{self.name} at {seat.name}: span at {span.begins}, not {expected}")
-        self._look(seat)
+        self.look(seat)
+        with self.traced(span):
+            self._carry_pieces(span)
+
+    def traced(self, span: Span, began_ns: int | None = None) -> AbstractContextManager[TraceSpan]:
+        """The trace span of a batch, from now on or from a time before."""
+        return batch_span(
+            self.name,
+            span.seat.topic,
+            span.seat.partition,
+            len(span),
+            records=span.some_headers(LOOKED_MAX),
+            began_ns=began_ns,
+            provider=self._tracing,
+        )
+
+    def _carry_pieces(self, span: Span) -> None:
         suspects = [] if self._journal is None else self._journal.suspected(span)
         for piece, suspect in pieces(span, suspects):
             if suspect is not None and suspect.guilty:
@@ -157,10 +200,12 @@ class Pump:
             else:
                 self._fold_and_store(piece, suspected=suspect is not None)
         if self._journal is not None:
-            self._journal.passed(span, seat.memory.position.low_offset)
+            self._journal.passed(span, span.seat.memory.position.low_offset)
 
-    def _look(self, seat: Seat) -> None:
-        """Raise `LogMismatch` or `UnknownTopic` unless the topic is that of the position."""
+    def look(self, seat: Seat) -> None:
+        """Now and then ask the broker; raise `LogMismatch` or `UnknownTopic` unless the topic is
+        that of the position.
+        """
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_S:
             bounds = self.patience(seat, lambda: self._bounds(seat))
@@ -184,32 +229,30 @@ class Pump:
     def _attempt(self, span: Span, *, suspected: bool) -> BaseException | None:
         """Fold and store; answers the error that is to be blamed on the records."""
         try:
-            self._fold(span, suspected=suspected)
+            self._take(span, suspected=suspected)
         except (Stopped, FenceRefused, LogMismatch, FoldBroken, BrokenChain):
             raise
         except (Exception, pl.exceptions.PanicException) as error:
             return error
         return None
 
-    def _fold(self, span: Span, *, suspected: bool) -> None:
-        memory: Memory = span.seat.memory
+    def _take(self, span: Span, *, suspected: bool) -> None:
+        folded = self.fold(span, span.seat.memory, suspected=suspected)
         began = time.perf_counter()
-        reading = self._read(span, suspected=suspected)
+        self.store(folded)
+        self.settle(folded, time.perf_counter() - began)
+
+    def fold(self, span: Span, memory: Memory, *, suspected: bool = False) -> Folded:
+        """Decode and fold a span on `memory`; nothing is stored. Raises what the fold raises."""
+        began_ns, began = time.time_ns(), time.perf_counter()
+        reading = self._read(span, memory, suspected=suspected)
         decoded = time.perf_counter()
         with self._noted(span, suspected=suspected):
             step = advance(self._projection, memory, reading.batch, reading.refused)
-        folded = time.perf_counter()
-        self._store(span, reading, step, None)
-        if reading.batch.height:
-            self._failures = 0
-        write_s = time.perf_counter() - folded
-        self._settle(
-            span, reading, step, decode_s=decoded - began, fold_s=folded - decoded, write_s=write_s
-        )
+        fold_s = time.perf_counter() - decoded
+        return Folded(span, memory, reading, step, began_ns, decoded - began, fold_s)
 
-    def _read(self, span: Span, *, suspected: bool) -> Reading:
-        memory: Memory = span.seat.memory
-
+    def _read(self, span: Span, memory: Memory, *, suspected: bool) -> Reading:
         def decode() -> Reading:
             with self._noted(span, suspected=suspected):
                 return read(self._projection.topic, span, self._decoder.decode, memory.now)
@@ -250,33 +293,36 @@ class Pump:
         memory: Memory = span.seat.memory
         reading = without(self._projection.topic, span, reason, memory.now)
         step = advance(self._projection, memory, reading.batch, reading.refused)
-        self._store(span, reading, step, error)
-        self._settle(span, reading, step)
+        folded = Folded(span, memory, reading, step)
+        self.store(folded, error)
+        self.settle(folded)
 
-    def _send(self, span: Span, reading: Reading, step: Step, error: BaseException | None) -> None:
-        if step.outcome is None or self.silent_letters:
+    def store(self, folded: Folded, error: BaseException | None = None) -> None:
+        """Letters first, then the fenced write: in this order. Returns when it is durable; the
+        seat's memory is still that from before.
+        """
+        if folded.step.write is not None:  # else a replay
+            self._send(folded, error)
+            self._sink.write(folded.span.seat, folded.step.write)
+
+    def _send(self, folded: Folded, error: BaseException | None) -> None:
+        span, outcome = folded.span, folded.step.outcome
+        if outcome is None or self.silent_letters:
             return
         fresh = span.seat.memory.position.next_offset
         dead, late = letters_of(
-            self._projection, span, reading.dead, step.outcome, fresh=fresh, error=error
+            self._projection, span, folded.reading.dead, outcome, fresh=fresh, error=error
         )
         if dead or late:
             self.patience(span.seat, lambda: self._outbox.send([*dead, *late]))
             self._metrics.dead_letter("record", len(dead))
             self._metrics.late(len(late))
 
-    def _store(self, span: Span, reading: Reading, step: Step, error: BaseException | None) -> None:
-        """Letters first, then the fenced write, then the memory: in this order."""
-        if step.write is not None:  # else a replay
-            self._send(span, reading, step, error)
-            self._sink.write(span.seat, step.write)
-        span.seat.memory = step.memory
-
     def _attend(self, seat: Seat) -> None:
         """For an idle partition: show early what its open windows hold (never moving the
         position, C2), or notice a store that has lost the position meanwhile.
         """
-        self._look(seat)
+        self.look(seat)
         write = flush(self._projection, seat.memory, seat.topic, seat.partition)
         if write is None:
             self._sink.look(seat)
@@ -285,28 +331,25 @@ class Pump:
 
     # -- what the world is told ---------------------------------------------------------------
 
-    def _settle(
-        self,
-        span: Span,
-        reading: Reading,
-        step: Step,
-        *,
-        decode_s: float = 0.0,
-        fold_s: float = 0.0,
-        write_s: float = 0.0,
-    ) -> None:
-        """Tell the world about a write that is durable."""
-        if step.write is None:
+    def settle(self, folded: Folded, write_s: float = 0.0) -> None:
+        """What is durable becomes the seat's memory, and the world is told."""
+        span, reading, write = folded.span, folded.reading, folded.step.write
+        seat = span.seat
+        seat.memory = folded.step.memory
+        if reading.batch.height:
+            self._failures = 0
+        if write is None:
             return
-        seat, position = span.seat, step.write.position
+        position = write.position
         self._commit(seat, position)
-        self._metrics.observe_batch(len(span), decode_s=decode_s, fold_s=fold_s, write_s=write_s)
+        self._metrics.observe_batch(
+            len(span), decode_s=folded.decode_s, fold_s=folded.fold_s, write_s=write_s
+        )
         self._metrics.observe_end_to_end(span.first_append_ms)
-        expected = step.write.expected
-        before, fresh = (expected.counts, expected.next_offset) if expected else ({}, 0)
-        self._metrics.counted(before, position.counts)
-        for reason, offsets in reading.stale.items():
-            self._metrics.stale(reason, sum(offset >= fresh for offset in offsets))
+        expected = write.expected
+        self._metrics.counted(expected.counts if expected else {}, position.counts)
+        for reason, rows in reading.stale_since(expected).items():
+            self._metrics.stale(reason, rows)
         self._report(seat, position, span.last_append_ms)
 
     def _report(self, seat: Seat, position: Position, appended_ms: int | None) -> None:

@@ -63,7 +63,7 @@ class Reader(threading.Thread):
         rows_max: int,
         linger_ms: int,
         idle_ms: int,
-        spans_max: int = 2,
+        spans_max: int = 5,
         feed: Feed | None = None,
     ) -> None:
         super().__init__(name=f"reader-{topic}", daemon=True)

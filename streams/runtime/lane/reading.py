@@ -18,7 +18,7 @@ from streams.runtime.lane.admission import Admission, Rows, of_derived, of_event
 from streams.runtime.lane.span import Span
 from streams.runtime.marks import Mark
 from streams.runtime.outcome import Fate
-from streams.runtime.position import FilterState
+from streams.runtime.position import FilterState, Position
 from streams.runtime.step import Refused
 from streams.runtime.topic import Topic
 from streams.runtime.watermark import milliseconds, skewed, stamp
@@ -50,6 +50,16 @@ class Reading:
             Fate.CONTROL: self.control,
         }
         return Refused(fates, self.filter_after)
+
+    def stale_since(self, expected: Position | None) -> dict[str, int]:
+        """How many records the reader rule refused, by reason, that are not of `expected` already:
+        the position that a write of this reading takes the place of.
+        """
+        fresh = expected.next_offset if expected else 0
+        return {
+            reason: sum(offset >= fresh for offset in offsets)
+            for reason, offsets in self.stale.items()
+        }
 
 
 def read(topic: Topic, span: Span, decode: Decode, now: Mark) -> Reading:

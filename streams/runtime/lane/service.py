@@ -10,7 +10,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ from streams.runtime.dead_letters import KafkaOutbox
 from streams.runtime.decoding import decoder
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
+from streams.runtime.lane.overlap import Overlap
 from streams.runtime.lane.patience import Stopped
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.reader import Reader
@@ -78,7 +78,6 @@ class Lane(faust.Service):  # type: ignore[misc]
         self._journal = Journal(
             wiring.journals / f"{projection.name}.journal", crashed=wiring.crashed
         )
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"pump-{projection.name}")
         self.metrics = wiring.metrics.agent(
             projection.name,
             system=wiring.system,
@@ -88,7 +87,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         self.pump = Pump(
             projection,
             self._sink,
-            decoder(projection.topic, wiring.schemas, projection.columns),
+            decoder(projection.topic, wiring.schemas, projection.reads),
             KafkaOutbox(lambda: kafka.producer(wiring.kafka, **LETTERS)),
             self.metrics,
             bounds=self._bounds,
@@ -111,16 +110,15 @@ class Lane(faust.Service):  # type: ignore[misc]
             idle_ms=projection.idle_ms,
             feed=feed,
         )
+        self._overlap = Overlap(self.pump, self._reader.done, self._failed)
         app.agent(self._channel, name=projection.name)(self._agent())
 
     def _agent(self) -> Callable[[Any], Any]:
         async def fold(spans: Any) -> None:
             async for span in spans:
                 try:
-                    work = self._executor.submit(self.pump.process, span)
-                    # Faust stops agents first: the pump may go on when this is cancelled.
-                    work.add_done_callback(lambda _: self._reader.done())
-                    await asyncio.wrap_future(work)
+                    # Faust stops agents first: the pump goes on when this is cancelled.
+                    await asyncio.wrap_future(self._overlap.take(span))
                 except asyncio.CancelledError:
                     raise
                 except BaseException as error:  # Polars panics are no Exceptions
@@ -144,7 +142,7 @@ class Lane(faust.Service):  # type: ignore[misc]
         """Finish the span in hand, drop what is queued (its position is not stored), leave."""
         self._stopping.set()
         self._reader.stop()
-        await asyncio.to_thread(self._executor.shutdown)
+        await asyncio.to_thread(self._overlap.close)
         self._reader.abandon()
         if self._reader.is_alive():
             await asyncio.to_thread(self._reader.join, BROKER_TIMEOUT_S)

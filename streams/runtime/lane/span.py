@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,13 @@ class Span:
         if isinstance(self.messages, Columns):
             return self.messages.headers()
         return list(map(_HEADERS, self.messages))
+
+    def some_headers(self, limit: int) -> Iterator[Headers]:
+        """The headers of the first records; none is read before it is asked for."""
+        if isinstance(self.messages, Columns):
+            yield from self.messages[:limit].headers()
+        else:
+            yield from map(_HEADERS, self.messages[:limit])
 
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The record offsets. Without gaps they need no call per record: offsets strictly

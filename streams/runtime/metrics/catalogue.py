@@ -1,8 +1,8 @@
 """Every metric Headrace exports, in one place.
 
 `Metrics` declares the families on one registry, in groups (`flow`, `lag`, `trouble`, `rebuild`,
-`reactors`, `api`, `limits`, `chat`); dashboards, alert rules and their tests are checked against
-it.
+`reactors`, `api`, `limits`, `chat`, `suggestions`); dashboards, alert rules and their tests are
+checked against it.
 
 Units are base units (seconds, records). Labels are small sets: system, agent, topic, partition,
 store, fate, reason; never offsets, keys or ids. The Kafka names are those of the usual lag
@@ -25,7 +25,7 @@ from prometheus_client import (
 )
 
 from streams.runtime.metrics.agent import AgentMetrics
-from streams.runtime.metrics.edge import Api, Chat, Limits
+from streams.runtime.metrics.edge import Api, Chat, Limits, Suggestions
 
 AGENT = ("system", "agent", "topic")
 PARTITION = (*AGENT, "partition")
@@ -335,6 +335,7 @@ class Metrics:
         self.api = Api(registry)
         self.limits = Limits(registry)
         self.chat = Chat(registry)
+        self.suggestions = Suggestions(registry)
         self.decisions = Decisions(registry)
 
     def agent(

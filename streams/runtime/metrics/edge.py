@@ -69,3 +69,17 @@ class Chat:
             ("code",),
             registry=registry,
         )
+
+
+class Suggestions:
+    """What suggestions come from, in the processes of the API."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.built = Gauge(
+            "headrace_typeahead_snapshot_built_timestamp_seconds",
+            "When the snapshot that answers was built (Unix time); of several processes the "
+            "oldest. Not there without a snapshot.",
+            ("system",),
+            registry=registry,
+            multiprocess_mode="livemin",
+        )

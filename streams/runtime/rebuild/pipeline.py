@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.bounds import check_topic
 from streams.runtime.lane.patience import Patience, Stopped
 from streams.runtime.lane.pump import LOOK_S, Pump
-from streams.runtime.lane.reading import read
+from streams.runtime.lane.reading import Reading, read
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.lane.store import Store
 from streams.runtime.metrics import AgentMetrics
@@ -65,14 +65,16 @@ class _Flight:
     spans: list[Span]
     write: Write | None
     rows: int = 0
+    stale: Counter[str] = field(default_factory=Counter)
     decode_s: float = 0.0
     fold_s: float = 0.0
     write_s: float = 0.0
 
-    def add(self, span: Span, step: Step, decode_s: float, fold_s: float) -> None:
+    def add(self, span: Span, reading: Reading, step: Step, decode_s: float, fold_s: float) -> None:
         """One more span and what came of it."""
         self.spans.append(span)
         if step.write is not None:
+            self.stale.update(reading.stale_since(step.write.expected))
             self.write = step.write if self.write is None else join(self.write, step.write)
         self.memory = step.memory
         self.rows += len(span)
@@ -165,7 +167,7 @@ class Pipeline:
             self._slowly(span)
             return
         flight = self._folded.setdefault(seat, _Flight(seat, memory, [], None))
-        flight.add(span, step, folding - began, time.perf_counter() - folding)
+        flight.add(span, reading, step, folding - began, time.perf_counter() - folding)
         self._ahead[seat] = step.memory
         if flight.rows >= self._joined_rows:
             self._send(seat)
@@ -254,6 +256,8 @@ class Pipeline:
             flight.rows, decode_s=flight.decode_s, fold_s=flight.fold_s, write_s=flight.write_s
         )
         self.metrics.counted(expected.counts if expected else {}, position.counts)
+        for reason, rows in flight.stale.items():
+            self.metrics.stale(reason, rows)
         self.metrics.progress(
             flight.seat.partition,
             position.next_offset,

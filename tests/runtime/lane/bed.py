@@ -6,6 +6,7 @@ import io
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,17 @@ from typing import Any
 import fastavro
 import polars as pl
 from confluent_kafka import KafkaException, Message
+from opentelemetry.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from sinks.drivers.memory import MemorySink, MemoryStore
-from streams.runtime.avro import Decoder, MemorySource
+from streams.runtime.avro import MemorySource
 from streams.runtime.batch import OFFSET, Batch
 from streams.runtime.dead_letters import Letter
+from streams.runtime.decoding import decoder
 from streams.runtime.kafka import LogBounds
 from streams.runtime.lane.journal import Journal
+from streams.runtime.lane.overlap import Overlap
 from streams.runtime.lane.pump import Pump
 from streams.runtime.lane.span import Seat, Span
 from streams.runtime.metrics import Metrics
@@ -33,6 +37,8 @@ from streams.runtime.topic import Topic
 from tests.runtime.clicks import CLICKED, topic
 
 SCHEMA = fastavro.parse_schema(CLICKED.schema)
+OVERLAPPED = False
+"""Whether spans are folded while the write of the one before is out; see `conftest`."""
 IN_COLUMNS = False
 """Whether records are held as the column reader holds them; see `conftest`."""
 TABLE = Table("clicks", {"offset": pl.Int64}, {"click_id": pl.String})
@@ -101,16 +107,21 @@ class Bed:
         journal: Path | None = None,
         of: Topic | None = None,
         table: Table = TABLE,
+        columns: Mapping[str, tuple[str, ...]] | None = None,
+        tracing: TracerProvider | None = None,
     ) -> None:
         self.fold = fold or Keep()
         self.store = MemoryStore()
         model = ReadModel("test-keep", (table,))
-        self.projection = Projection("test-keep", of or topic(), self.fold, model, "memory")
+        self.projection = Projection(
+            "test-keep", of or topic(), self.fold, model, "memory", columns=columns
+        )
         self.sink = MemorySink(model, self.store)
         self.schemas = MemorySource(
             {n: one.schema for n, one in enumerate(self.projection.topic.records, 1)}
         )
         self.outbox = Letterbox()
+        self.tracing = tracing
         self.stopping = threading.Event()
         self.restarts: list[tuple[Seat, Seat, int]] = []
         self.commits: list[int] = []
@@ -124,7 +135,7 @@ class Bed:
         return Pump(
             self.projection,
             sink,
-            Decoder(self.projection.topic, self.schemas),
+            decoder(self.projection.topic, self.schemas, self.projection.reads),
             self.outbox,
             metrics.agent("test-keep", system="test", topic="test.clicks", store="memory"),
             bounds=bounds or (lambda _: self.bounds),
@@ -132,7 +143,17 @@ class Bed:
             commit=lambda _, position: self.commits.append(position.next_offset),
             stopping=self.stopping,
             journal=self.journal,
+            tracing=self.tracing,
         )
+
+    def carry(self, span: Span) -> None:
+        """Fold and store a span, as the lane's pump does alone, or with its writer beside it."""
+        if not OVERLAPPED:
+            self.pump.process(span)
+            return
+        with closing(Overlap(self.pump, lambda: None, lambda _: None)) as overlap:
+            overlap.take(span).result()
+            overlap.wait()
 
     def seat(self) -> Seat:
         seat = Seat("test.clicks", 0)

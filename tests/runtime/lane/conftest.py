@@ -1,5 +1,5 @@
 """Tests of the lane with records by hand run twice where the column reader is built: with messages
-and with columns.
+and with columns; those of the pump also with its writer beside it.
 """
 
 from __future__ import annotations
@@ -16,3 +16,9 @@ BUILT = pytest.mark.skipif(not available(), reason="the column reader is not bui
 def either_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records come as one or the other."""
     monkeypatch.setattr(bed, "IN_COLUMNS", request.param == "columns")
+
+
+@pytest.fixture(params=["alone", "overlapped"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans are carried one by one, or folded while the write of the one before is out."""
+    monkeypatch.setattr(bed, "OVERLAPPED", request.param == "overlapped")

@@ -37,7 +37,7 @@ from tests.runtime.lane.ruled import (
     event,
 )
 
-pytestmark = pytest.mark.usefixtures("either_reader")
+pytestmark = pytest.mark.usefixtures("either_reader", "either_way")
 
 A, B = NONCES[:2]
 
@@ -51,7 +51,7 @@ def fold(of: Topic, log: Sequence[Message], cuts: Sequence[int] = ()) -> Bed:
     one = bed(of)
     for first, stop in zip([0, *cuts], [*cuts, len(log)], strict=True):
         if first < stop:
-            one.pump.process(span(one.seat(), *log[first:stop]))
+            one.carry(span(one.seat(), *log[first:stop]))
     return one
 
 
@@ -133,7 +133,7 @@ def test_a_command_answered_twice_stops_the_lane() -> None:
     seat = one.seat()
     log = [claim(0, A), event(1, 0, A, 0, 5), event(2, 0, A, 1, 5)]
     with pytest.raises(BrokenChain):
-        one.pump.process(span(seat, *log))
+        one.carry(span(seat, *log))
     assert seat.revoked
     assert one.next_offset == 0
     assert one.outbox.letters == []
@@ -224,7 +224,7 @@ def windows(cut: int | None) -> tuple[list[tuple[Any, ...]], Bed]:
     for stop in stops:
         seat = one.seat()
         for n in range(min(first, seat.memory.now.offset), stop, 3):
-            one.pump.process(span(seat, *log[n : min(n + 3, stop)]))
+            one.carry(span(seat, *log[n : min(n + 3, stop)]))
         first = stop
     return sorted(pl.concat(list(one.sink.rows(1, "windows"))).rows()), one
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -22,7 +23,10 @@ from streams.runtime.lane.span import Seat
 from streams.runtime.metrics import Metrics
 from streams.runtime.rebuild.pipeline import Pipeline
 from streams.runtime.sink import SinkRejected, SinkUnavailable, Upsert, Write
+from streams.runtime.topic import Topic
 from tests.runtime.lane.bed import Bed, Keep, message, span, value
+from tests.runtime.lane.ruled import DERIVED, EVENTS, SEEN, See
+from tests.runtime.lane.test_rules import CHAIN, ZOMBIE
 
 Trouble = Callable[[Write], Exception | None]
 
@@ -57,7 +61,8 @@ def pipelined(
     """A pipeline around the bed's fold and store, as a rebuild has it."""
     bed.projection = replace(bed.projection, linger_ms=linger_ms)
     sink = Recorder(bed, trouble)
-    metrics = Metrics(CollectorRegistry()).agent(
+    bed.registry = CollectorRegistry()
+    metrics = Metrics(bed.registry).agent(
         "test-keep", system="test", topic="test.clicks", store="memory"
     )
     decoder = Decoder(bed.projection.topic, bed.schemas)
@@ -107,6 +112,11 @@ def once(offset: int, error: Exception) -> Trouble:
     """The first write that holds the row of this offset fails."""
     always, left = holding(offset, error), [error]
     return lambda write: left.pop() if left and always(write) is not None else None
+
+
+def ruled(of: Topic) -> Bed:
+    """A bed of a topic with a reader rule."""
+    return Bed(fold=See(), of=of, table=SEEN)
 
 
 def overtaken(bed: Bed) -> None:
@@ -168,6 +178,35 @@ def test_a_record_that_does_not_fold_is_set_aside(linger_ms: int) -> None:
         pipeline.finish()
     assert bed.kept() == [0, 1, 2, 4, 5]
     assert in_line(sink.landed)
+
+
+@pytest.mark.parametrize("trouble", [_no_trouble, holding(6, SinkRejected("too long"))])
+@pytest.mark.parametrize("linger_ms", [0, 1_000])
+@pytest.mark.parametrize("size", [1, 3, 10])
+@pytest.mark.parametrize(("of", "log"), [(EVENTS, ZOMBIE), (DERIVED, CHAIN)])
+def test_what_the_reader_rule_refuses_is_told_by_reason_as_the_lane_tells_it(
+    of: Topic, log: Sequence[Message], size: int, linger_ms: int, trouble: Trouble
+) -> None:
+    lane, bed = ruled(of), ruled(of)
+    lane.pump.process(span(lane.seat(), *log))
+    assert sum(lane.stale().values()) == lane.position.counts["stale"] > 0
+    with pipelined(bed, trouble, linger_ms) as (pipeline, _):
+        seat = bed.seat()
+        for at in range(0, len(log), size):
+            pipeline.take(span(seat, *log[at : at + size]))
+        pipeline.finish()
+    assert bed.position.counts["stale"] == lane.position.counts["stale"]
+    assert {reason: rows for reason, rows in bed.stale().items() if rows} == lane.stale()
+
+
+def test_what_was_refused_before_a_restart_is_not_told_again() -> None:
+    bed = ruled(EVENTS)
+    bed.pump.process(span(bed.seat(), *ZOMBIE[:6]))
+    with pipelined(bed) as (pipeline, _):
+        seat = bed.seat()
+        pipeline.take(span(seat, *ZOMBIE[bed.pump.locate(seat) :]))
+        pipeline.finish()
+    assert bed.stale() == {"seq": 1, "foreign": 1}
 
 
 def test_nothing_behind_a_failed_write_is_sent_before_it_is_made_good() -> None:

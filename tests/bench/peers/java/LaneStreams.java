@@ -1,12 +1,8 @@
 import java.nio.ByteBuffer;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Properties;
-import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.stream.IntStream;
 import org.apache.avro.Schema;
@@ -20,12 +16,8 @@ import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.CloseOptions;
-import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
-import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -49,9 +41,6 @@ import org.apache.kafka.streams.state.WindowStore;
 public final class LaneStreams {
     private static final Duration WINDOW = Duration.ofSeconds(10);
     private static final Duration KEPT = Duration.ofMinutes(10);
-    private static final CloseOptions CLOSE =
-            CloseOptions.groupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP)
-                    .withTimeout(Duration.ofSeconds(60));
     private static final int PARTITIONS = 4;
     private static final CountDownLatch DONE = new CountDownLatch(1);
 
@@ -61,34 +50,16 @@ public final class LaneStreams {
         String broker = args[0];
         String id = "bench.lane-streams-" + System.currentTimeMillis();
         String out = id + "-out";
-        Path folder = Files.createTempDirectory("streams");
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", broker))) {
             admin.createTopics(List.of(new NewTopic(out, PARTITIONS, (short) 1))).all().get();
-            Topology topology = topology(args[1], out, Long.parseLong(args[2]), args[3], args[4]);
-            KafkaStreams streams = new KafkaStreams(topology, properties(args, id, folder));
-            streams.setUncaughtExceptionHandler(LaneStreams::fail);
-            streams.start();
-            DONE.await();
-            long dropped = dropped(streams);
-            streams.close(CLOSE);
-            long[] totals = totals(broker, out);
-            Finish.say(totals[0], totals[1], dropped, totals[2]);
-            tidy(admin, id);
         }
-        Folders.delete(folder);
-    }
-
-    private static Properties properties(String[] args, String id, Path folder) {
-        Properties given = new Properties();
-        given.put("application.id", id);
-        given.put("bootstrap.servers", args[0]);
-        given.put("auto.offset.reset", "earliest");
-        given.put("state.dir", folder.toString());
-        for (int at = 5; at < args.length; at++) {
-            String[] pair = args[at].split("=", 2);
-            given.put(pair[0], pair[1]);
-        }
-        return given;
+        Topology topology = topology(args[1], out, Long.parseLong(args[2]), args[3], args[4]);
+        StreamsRun run = StreamsRun.start(id, topology, args, 5);
+        DONE.await();
+        long dropped = run.stop();
+        long[] totals = totals(broker, out);
+        Finish.say(totals[0], totals[1], dropped, totals[2]);
+        run.tidy();
     }
 
     private static Topology topology(
@@ -134,19 +105,6 @@ public final class LaneStreams {
         return new long[] {buffer.getLong(), buffer.getLong()};
     }
 
-    private static StreamThreadExceptionResponse fail(Throwable error) {
-        error.printStackTrace();
-        Runtime.getRuntime().halt(3);
-        throw new AssertionError();
-    }
-
-    private static long dropped(KafkaStreams streams) {
-        return streams.metrics().entrySet().stream()
-                .filter(one -> one.getKey().name().equals("dropped-records-total"))
-                .mapToLong(one -> ((Number) one.getValue().metricValue()).longValue())
-                .sum();
-    }
-
     /** Count and cost over the last result of every window, and how many results there were. */
     private static long[] totals(String broker, String out) {
         Map<String, Object> given =
@@ -174,12 +132,6 @@ public final class LaneStreams {
             totals[1] += sum[1];
         }
         return totals;
-    }
-
-    private static void tidy(Admin admin, String id) throws Exception {
-        Set<String> names = admin.listTopics().names().get();
-        admin.deleteTopics(names.stream().filter(name -> name.startsWith(id)).toList()).all().get();
-        admin.deleteConsumerGroups(List.of(id)).all().get();
     }
 
     /** Event time and cost of a click; one object serves all threads. */

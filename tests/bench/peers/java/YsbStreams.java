@@ -1,22 +1,11 @@
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
-import java.util.List;
-import java.util.Map;
-import java.util.Properties;
-import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
-import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.streams.CloseOptions;
-import org.apache.kafka.streams.CloseOptions.GroupMembershipOperation;
-import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
-import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
@@ -47,9 +36,6 @@ public final class YsbStreams {
     private static final Duration WINDOW = Duration.ofSeconds(10);
     private static final Duration GRACE = Duration.ofDays(1);
     private static final Duration KEPT = Duration.ofMinutes(10);
-    private static final CloseOptions CLOSE =
-            CloseOptions.groupMembershipOperation(GroupMembershipOperation.LEAVE_GROUP)
-                    .withTimeout(Duration.ofSeconds(60));
     private static final String COUNTS = "counts";
     private static final int PARTITIONS = 4;
     private static final long IDLE_NS = 5_000_000_000L;
@@ -66,22 +52,11 @@ public final class YsbStreams {
         String id = args[6].replaceFirst("-", ".") + "-" + System.currentTimeMillis();
         long records = Long.parseLong(args[9]);
         boolean local = args[8].equals("local");
-        Path folder = Files.createTempDirectory("streams");
-        KafkaStreams streams =
-                new KafkaStreams(topology(args, local, records), properties(args, id, folder));
-        streams.setUncaughtExceptionHandler(YsbStreams::fail);
-        streams.start();
+        StreamsRun run = StreamsRun.start(id, topology(args, local, records), args, 10);
         await(local, records);
-        long dropped = dropped(streams);
-        streams.close(CLOSE);
+        long dropped = run.stop();
         Finish.say(null, null, dropped, RESULTS.sum());
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", args[0]))) {
-            Set<String> names = admin.listTopics().names().get();
-            List<String> own = names.stream().filter(name -> name.startsWith(id)).toList();
-            admin.deleteTopics(own).all().get();
-            admin.deleteConsumerGroups(List.of(id)).all().get();
-        }
-        Folders.delete(folder);
+        run.tidy();
     }
 
     /**
@@ -102,19 +77,6 @@ public final class YsbStreams {
         while (!local && System.nanoTime() - changedNs < IDLE_NS) {
             Thread.sleep(50);
         }
-    }
-
-    private static Properties properties(String[] args, String id, Path folder) {
-        Properties given = new Properties();
-        given.put("application.id", id);
-        given.put("bootstrap.servers", args[0]);
-        given.put("auto.offset.reset", "earliest");
-        given.put("state.dir", folder.toString());
-        for (int at = 10; at < args.length; at++) {
-            String[] pair = args[at].split("=", 2);
-            given.put(pair[0], pair[1]);
-        }
-        return given;
     }
 
     private static Topology topology(String[] args, boolean local, long records) {
@@ -142,19 +104,6 @@ public final class YsbStreams {
                 .toStream()
                 .process(() -> new Written(args));
         return builder.build();
-    }
-
-    private static StreamThreadExceptionResponse fail(Throwable error) {
-        error.printStackTrace();
-        Runtime.getRuntime().halt(3);
-        throw new AssertionError();
-    }
-
-    private static long dropped(KafkaStreams streams) {
-        return streams.metrics().entrySet().stream()
-                .filter(one -> one.getKey().name().equals("dropped-records-total"))
-                .mapToLong(one -> ((Number) one.getValue().metricValue()).longValue())
-                .sum();
     }
 
     /** What all three processors have: the side table, the store of results and its clock. */
