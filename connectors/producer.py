@@ -33,9 +33,9 @@ on its way goes together in the next one.
 """
 REQUESTS_IN_FLIGHT = 1
 """With idempotence librdkafka holds a partition's batch back while five of its records are on their
-way, and then spins on the processor until they are acknowledged: a slow broker becomes slower, and
-latency grew from 30 to 300 ms. With one request at a time it sleeps. A broker takes the requests of
-a connection one by one anyway, so what is lost is the way there and back.
+way, and then spins on the processor until they are acknowledged, which a broker on the same
+machine feels. With one request at a time it sleeps. A broker takes the requests of a connection one
+by one anyway, so what is lost is the way there and back.
 """
 QUEUE_WAIT_MS_MAX = 1_000
 QUEUE_RETRY_MS = 5

@@ -27,14 +27,13 @@ NOTES = (
     "read of the decider went through the event loop and a Faust channel, half a millisecond of "
     "it; now the pump's thread takes it from the readers. Of the 15 microseconds of processor time "
     "that a decision cost then, 3 were librdkafka's producer spinning while it waited for "
-    "acknowledgements, 1.5 Python's messages, 1.2 one produce() for each event, and 3 memory that "
-    "had left the processor's cache because 4,096 decisions were in flight. Events now go in "
+    "acknowledgements and 1.2 one produce() for each event. Events now go in "
     "batches through the native library, with one request in flight, commands and events are read "
     "as columns, and 2,048 decisions are in flight.",
     "Of a verdict at 1,000 commands/s (traced, medians, milliseconds): 1 until the log has the "
     "command, 7 (90 %: 20) until the decider has it, 2 until its event is read back, 0.5 until the "
-    "verdict is published; the rest is the API's event loop. On a slow answer of the broker the "
-    "API's producer, with more than one request in flight, added up to 300.",
+    "verdict is published; the rest is the API's event loop. What the 99th percentile of a single "
+    "API process is made of, and why it differs so much from run to run, is not known.",
     "What an API process spends on a command, each part run alone on a busy machine: 275 "
     "microseconds in the application, 150 in the producer (40 % of it in librdkafka's threads), 60 "
     "in hearing the verdict from Redis; the rest is the HTTP server. A request was 2,440 Python "

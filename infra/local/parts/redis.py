@@ -13,9 +13,15 @@ from infra.local.part import Part, Site
 from infra.local.process import Launch
 from streams.runtime.settings import Settings
 
-SERVER = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+SERVER = {
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "save": '""',
+    "maxmemory-policy": "noeviction",
+}
 """Settings that clients can notice; the Compose file has the same. The log may be replayed into
 a read model at any time, so losing a second of writes is repaired and losing keys is not asked.
+Beside the append-only file snapshots add nothing but a process that writes all keys under load.
 """
 
 FIXED = "HEADRACE_REDIS__URL"
