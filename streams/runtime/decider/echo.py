@@ -17,7 +17,7 @@ from streams.runtime.decider.ports import Last
 from streams.runtime.decider.wire import DECISION, Headers, decision_header
 from streams.runtime.lane.errors import passing
 from streams.runtime.lane.feed import Feed, MessageFeed, Run
-from streams.runtime.lane.span import offset_of, since
+from streams.runtime.lane.span import appended_ms, offset_of, since
 from streams.runtime.native.columns import Columns
 
 POLL_MS = 10
@@ -61,7 +61,7 @@ class Echo:
             self.decisions = list(map(decision_header, self.headers))
 
     def append_ms(self, at: int) -> int:
-        return int(self._messages[at].timestamp()[1])
+        return appended_ms(self._messages, at)
 
 
 class EchoReader(threading.Thread):

@@ -111,11 +111,11 @@ class Span:
 
     @property
     def first_append_ms(self) -> int:
-        return self._appended_ms(0)
+        return appended_ms(self.messages, 0)
 
     @property
     def last_append_ms(self) -> int:
-        return self._appended_ms(-1)
+        return appended_ms(self.messages, -1)
 
     def halves(self) -> tuple[Span, Span]:
         """The span cut in two; it must have at least two records."""
@@ -132,17 +132,19 @@ class Span:
             return self.messages.picked(rows).values()
         return [_VALUE(self.messages[row]) for row in rows]
 
-    def _appended_ms(self, row: int) -> int:
-        if isinstance(self.messages, Columns):
-            return self.messages.appended_ms(row)
-        return int(_TIMESTAMP(self.messages[row])[1])
-
 
 def offset_of(messages: Sequence[Message], row: int) -> int:
     """The offset of one record."""
     if isinstance(messages, Columns):
         return messages.offset(row)
     return int(_OFFSET(messages[row]))
+
+
+def appended_ms(messages: Sequence[Message], row: int) -> int:
+    """The log's append time of one record (milliseconds)."""
+    if isinstance(messages, Columns):
+        return messages.appended_ms(row)
+    return int(_TIMESTAMP(messages[row])[1])
 
 
 def since(messages: Sequence[Message], offset: int) -> Sequence[Message]:
